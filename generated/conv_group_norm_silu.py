@@ -80,7 +80,7 @@ def conv_group_norm_silu_conv2d_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -245,9 +245,9 @@ def conv_group_norm_silu_conv2d_planes(
 @triton.jit
 def conv_group_norm_silu_conv2d_combine(
     conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, M, F, PQ, Q, P, b_n, conv2d_0, conv2d_1,
-    conv2d_2, conv2d_3, PARTS,
+    conv2d_2, conv2d_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    AHEAD: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -282,7 +282,7 @@ def conv_group_norm_silu_conv2d_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -500,8 +500,9 @@ def conv_group_norm_silu_y_loop(
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
-    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -616,8 +617,9 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
-    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
+    var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1296,7 +1298,7 @@ def conv_group_norm_silu_forward_conv2d_kept_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1483,9 +1485,9 @@ def conv_group_norm_silu_forward_conv2d_kept_planes(
 def conv_group_norm_silu_forward_conv2d_kept_combine(
     conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, PQ, Q, P, b_n, conv2d_0,
     conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
-    conv2d_kept_3, PARTS,
+    conv2d_kept_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    AHEAD: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1530,7 +1532,7 @@ def conv_group_norm_silu_forward_conv2d_kept_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1959,8 +1961,8 @@ def conv_group_norm_silu_backward_mu_rows(
     conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
     cols, PQ, conv2d_kept_row, conv2d_kept_col, mu_row, var_sum_row, gain_c1, gain_c0,
     bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
@@ -1992,8 +1994,8 @@ def conv_group_norm_silu_backward_mu_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+        lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
     )
     # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q]
     #     * gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
@@ -2008,9 +2010,9 @@ def conv_group_norm_silu_backward_mu_loop(
     conv2d_kept_ptr, gain_ptr, bias_ptr, dy_ptr, mu_ptr, var_sum_ptr, dmu_sum_ptr, rows, Cg,
     cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, gain_c1, gain_c0, bias_c1, bias_c0,
     dy_row, dy_col, mu_row, var_sum_row, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -2088,8 +2090,8 @@ def conv_group_norm_silu_backward_mu_loop(
                 #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
                 #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
                 #     sigmoid(group_norm[n_, c, p, q])))
-                dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-                    lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+                dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                    lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
                 )
                 dmu_sum_acc += tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0)
             dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
@@ -2112,7 +2114,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     cols, conv2d_kept_row, dy_row = lib.multiples((cols, conv2d_kept_row, dy_row), VEC)
@@ -2138,8 +2141,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+        lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
     )
     # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
     #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
@@ -2159,8 +2162,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgroup_norm_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -2196,8 +2200,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
             #     sigmoid(group_norm[n_, c, p, q])))
-            dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-                lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
             )
             dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d_kept - mu), 0.0)
         dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
@@ -2269,7 +2273,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     dvar_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dvar_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -2325,7 +2329,8 @@ def conv_group_norm_silu_backward_db_rows(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     cols, conv2d_kept_n_, conv2d_kept_row, dy_n_ = lib.multiples(
@@ -2354,8 +2359,8 @@ def conv_group_norm_silu_backward_db_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+        lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
@@ -2396,9 +2401,11 @@ def conv_group_norm_silu_backward_db_loop(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
-    CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2446,8 +2453,8 @@ def conv_group_norm_silu_backward_db_loop(
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
             #     sigmoid(group_norm[n_, c, p, q])))
-            dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-                lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
             )
             dvar_sum = tl.load(
                 dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
@@ -2505,7 +2512,8 @@ def conv_group_norm_silu_backward_db_channels_rows(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS whole rows in registers, and reads every element once."""
     cols, conv2d_kept_n_, conv2d_kept_row, dy_n_ = lib.multiples(
@@ -2534,8 +2542,8 @@ def conv_group_norm_silu_backward_db_channels_rows(
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
     #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-        lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+        lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
@@ -2576,10 +2584,11 @@ def conv_group_norm_silu_backward_db_channels_loop(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
     gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
-    CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
+    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2621,8 +2630,8 @@ def conv_group_norm_silu_backward_db_channels_loop(
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
             #     sigmoid(group_norm[n_, c, p, q])))
-            dgroup_norm = dy * lib.sigmoid(group_norm) + dy * group_norm * (
-                lib.sigmoid(group_norm) * (1.0 - lib.sigmoid(group_norm))
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * lib.sigmoidc(group_norm, HALF)
             )
             dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
             dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
@@ -2728,7 +2737,7 @@ def conv_group_norm_silu_backward_dx_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -2883,9 +2892,9 @@ def conv_group_norm_silu_backward_dx_planes(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3, PARTS,
+    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    AHEAD: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -2916,7 +2925,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -3056,7 +3065,7 @@ def conv_group_norm_silu_backward_dw_taps(
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3137,9 +3146,9 @@ def conv_group_norm_silu_backward_dw_taps(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3, PARTS,
+    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    AHEAD: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3169,7 +3178,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_DCONV2D: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3328,7 +3337,9 @@ def launch_conv_group_norm_silu_backward_mu(
         Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
         mu.stride(0), var_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
-    constants = dict(COMPUTE=COMPUTE, groups=groups, enable_fp_fusion=True)
+    constants = dict(
+        COMPUTE=COMPUTE, groups=groups, HALF=gain.element_size() == 2, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
@@ -3436,6 +3447,10 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(), mu.stride(0),
         gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
     )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, HALF=gain.element_size() == 2,
+        VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS = config["PARTS"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
@@ -3443,8 +3458,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )
         lib.launch_split(
             conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop, rows, config, *arguments,
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
+            **constants, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
         )  # fmt: skip
     else:
         kernel = (
@@ -3452,8 +3466,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             else conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop
         )  # fmt: skip
         kernel[(lib.cdiv(rows, config["ROWS"]),)](
-            *arguments, COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, **config,
+            *arguments, **constants, **config,
         )  # fmt: skip
 
 
@@ -3614,6 +3627,7 @@ def launch_conv_group_norm_silu_backward_db(
         *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
         *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
+    constants = dict(COMPUTE=COMPUTE, HALF=gain.element_size() == 2, enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
@@ -3624,17 +3638,17 @@ def launch_conv_group_norm_silu_backward_db(
             bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias, Cg * groups, N, P * Q, Cg,
             Cg * P * Q, *conv2d_kept.stride(), *mu.stride(), *var_sum.stride(), gain.stride(0),
             bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
-            db.stride(0), dgain.stride(0), dbias.stride(0), COMPUTE=COMPUTE,
+            db.stride(0), dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            **constants, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
             dbias_sum_part_ptr=dbias_sum_part,
         )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_rows[grid](
-            *arguments, COMPUTE=COMPUTE,
+            *arguments,
             VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         grid = (lib.cdiv(rows, ROWS),)
@@ -3643,9 +3657,8 @@ def launch_conv_group_norm_silu_backward_db(
             Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE,
             VEC=lib.vec(P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -3655,24 +3668,24 @@ def launch_conv_group_norm_silu_backward_db(
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             conv_group_norm_silu_backward_db_channels_loop[grid](
-                *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE,
+                *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-                enable_fp_fusion=True, PASS=PASS, db_sum_part_ptr=db_sum_part,
-                dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part, **config,
+                **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_channels_rows[grid](
-            *arguments, COMPUTE=COMPUTE,
+            *arguments,
             VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_db_channels_loop[grid](
-            *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE,
+            *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(N * P * Q, *conv2d_kept.stride()[:2], *dy.stride()[:2], *dconv2d.stride()[:2]),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 

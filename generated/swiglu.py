@@ -216,6 +216,7 @@ def swiglu_backward_flat_block(
     dgate_i,
     dup_i,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     i,
     inside,
 ):
@@ -225,13 +226,13 @@ def swiglu_backward_flat_block(
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
     # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] *
     #     gate[...] * (sigmoid(gate[...]) * (1.0 - sigmoid(gate[...])))
-    dgate = dy * up * lib.sigmoid(gate) + dy * up * gate * (
-        lib.sigmoid(gate) * (1.0 - lib.sigmoid(gate))
+    dgate = dy * up * lib.sigmoid(gate, HALF) + dy * up * gate * (
+        lib.sigmoid(gate, HALF) * lib.sigmoidc(gate, HALF)
     )
     if dgate_ptr is not None:
         tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
     # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
-    dup = dy * (gate * lib.sigmoid(gate))
+    dup = dy * (gate * lib.sigmoid(gate, HALF))
     if dup_ptr is not None:
         tl.store(dup_ptr + i * dup_i, dup, mask=inside)
 
@@ -239,7 +240,7 @@ def swiglu_backward_flat_block(
 @triton.jit
 def swiglu_backward_flat(
     dy_ptr, up_ptr, gate_ptr, dgate_ptr, dup_ptr, total, dy_i, up_i, gate_i, dgate_i, dup_i,
-    COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -257,6 +258,7 @@ def swiglu_backward_flat(
             dgate_i,
             dup_i,
             COMPUTE,
+            HALF,
             i,
             None,
         )
@@ -273,6 +275,7 @@ def swiglu_backward_flat(
             dgate_i,
             dup_i,
             COMPUTE,
+            HALF,
             i,
             i < total,
         )
@@ -284,7 +287,7 @@ def swiglu_backward_strided(
     dy_middle_at, dy_inner_at, up_outer_at, up_middle_at, up_inner_at, gate_outer_at,
     gate_middle_at, gate_inner_at, dgate_outer_at, dgate_middle_at, dgate_inner_at,
     dup_outer_at, dup_middle_at, dup_inner_at,
-    COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_UP: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_DY: tl.constexpr, VEC_UP: tl.constexpr,
     VEC_GATE: tl.constexpr, VEC_DGATE: tl.constexpr, VEC_DUP: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -316,8 +319,8 @@ def swiglu_backward_strided(
     ).to(COMPUTE)
     # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] *
     #     gate[...] * (sigmoid(gate[...]) * (1.0 - sigmoid(gate[...])))
-    dgate = dy * up * lib.sigmoid(gate) + dy * up * gate * (
-        lib.sigmoid(gate) * (1.0 - lib.sigmoid(gate))
+    dgate = dy * up * lib.sigmoid(gate, HALF) + dy * up * gate * (
+        lib.sigmoid(gate, HALF) * lib.sigmoidc(gate, HALF)
     )
     if dgate_ptr is not None:
         tl.store(
@@ -329,7 +332,7 @@ def swiglu_backward_strided(
             mask=inside,
         )
     # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
-    dup = dy * (gate * lib.sigmoid(gate))
+    dup = dy * (gate * lib.sigmoid(gate, HALF))
     if dup_ptr is not None:
         tl.store(
             dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
@@ -360,7 +363,7 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         swiglu_backward_flat[grid](
             dy, up, gate, dgate if asked[0] else None, dup if asked[1] else None, total,
             dy.stride(2), up.stride(2), gate.stride(2), dgate.stride(2), dup.stride(2),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
@@ -368,9 +371,10 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         swiglu_backward_strided[grid](
             dy, up, gate, dgate if asked[0] else None, dup if asked[1] else None, outer, middle,
             inner, *dy.stride(), *up.stride(), *gate.stride(), *dgate.stride(), *dup.stride(),
-            COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]), VEC_UP=lib.vec(*up.stride()[:2]),
-            VEC_GATE=lib.vec(*gate.stride()[:2]), VEC_DGATE=lib.vec(*dgate.stride()[:2]),
-            VEC_DUP=lib.vec(*dup.stride()[:2], inner), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
+            VEC_UP=lib.vec(*up.stride()[:2]), VEC_GATE=lib.vec(*gate.stride()[:2]),
+            VEC_DGATE=lib.vec(*dgate.stride()[:2]), VEC_DUP=lib.vec(*dup.stride()[:2], inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

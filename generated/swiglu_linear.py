@@ -607,6 +607,7 @@ def swiglu_linear_backward_dup_flat_block(
     up_kept_i,
     dgate_i,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     i,
     inside,
 ):
@@ -614,14 +615,14 @@ def swiglu_linear_backward_dup_flat_block(
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     gate_kept = tl.load(gate_kept_ptr + i * gate_kept_i, mask=inside).to(COMPUTE)
     # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
-    dup = dy * (gate_kept * lib.sigmoid(gate_kept))
+    dup = dy * (gate_kept * lib.sigmoid(gate_kept, HALF))
     tl.store(dup_ptr + i * dup_i, dup, mask=inside)
     up_kept = tl.load(up_kept_ptr + i * up_kept_i, mask=inside).to(COMPUTE)
     # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n]
     #     * up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
     #     sigmoid(gate_kept[m, n]))))
-    dgate = dy * up_kept * lib.sigmoid(gate_kept) + dy * up_kept * gate_kept * (
-        lib.sigmoid(gate_kept) * (1.0 - lib.sigmoid(gate_kept))
+    dgate = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+        lib.sigmoid(gate_kept, HALF) * lib.sigmoidc(gate_kept, HALF)
     )
     tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
 
@@ -630,7 +631,7 @@ def swiglu_linear_backward_dup_flat_block(
 def swiglu_linear_backward_dup_flat(
     dy_ptr, gate_kept_ptr, dup_ptr, up_kept_ptr, dgate_ptr, total, dy_i, gate_kept_i, dup_i,
     up_kept_i, dgate_i,
-    COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes BLOCK elements."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -648,6 +649,7 @@ def swiglu_linear_backward_dup_flat(
             up_kept_i,
             dgate_i,
             COMPUTE,
+            HALF,
             i,
             None,
         )
@@ -664,6 +666,7 @@ def swiglu_linear_backward_dup_flat(
             up_kept_i,
             dgate_i,
             COMPUTE,
+            HALF,
             i,
             i < total,
         )
@@ -675,9 +678,9 @@ def swiglu_linear_backward_dup_strided(
     dy_outer_at, dy_middle_at, dy_inner_at, gate_kept_outer_at, gate_kept_middle_at,
     gate_kept_inner_at, dup_outer_at, dup_middle_at, dup_inner_at, up_kept_outer_at,
     up_kept_middle_at, up_kept_inner_at, dgate_outer_at, dgate_middle_at, dgate_inner_at,
-    COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_GATE_KEPT: tl.constexpr,
-    VEC_DUP: tl.constexpr, VEC_UP_KEPT: tl.constexpr, VEC_DGATE: tl.constexpr,
-    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_DY: tl.constexpr,
+    VEC_GATE_KEPT: tl.constexpr, VEC_DUP: tl.constexpr, VEC_UP_KEPT: tl.constexpr,
+    VEC_DGATE: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
     dy_outer_at, dy_middle_at = lib.multiples((dy_outer_at, dy_middle_at), VEC_DY)
@@ -709,7 +712,7 @@ def swiglu_linear_backward_dup_strided(
         mask=inside,
     ).to(COMPUTE)
     # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
-    dup = dy * (gate_kept * lib.sigmoid(gate_kept))
+    dup = dy * (gate_kept * lib.sigmoid(gate_kept, HALF))
     tl.store(
         dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
         dup,
@@ -725,8 +728,8 @@ def swiglu_linear_backward_dup_strided(
     # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n]
     #     * up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
     #     sigmoid(gate_kept[m, n]))))
-    dgate = dy * up_kept * lib.sigmoid(gate_kept) + dy * up_kept * gate_kept * (
-        lib.sigmoid(gate_kept) * (1.0 - lib.sigmoid(gate_kept))
+    dgate = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+        lib.sigmoid(gate_kept, HALF) * lib.sigmoidc(gate_kept, HALF)
     )
     tl.store(
         dgate_ptr
@@ -1475,7 +1478,7 @@ def launch_swiglu_linear_backward_dup(gate_kept, up_kept, dy, dup, dgate) -> Non
         swiglu_linear_backward_dup_flat[grid](
             dy, gate_kept, dup, up_kept, dgate, total, dy.stride(2), gate_kept.stride(2),
             dup.stride(2), up_kept.stride(2), dgate.stride(2),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=gate_kept.element_size() == 2, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         ROWS, OUTER = config["ROWS"], config["OUTER"]
@@ -1483,7 +1486,7 @@ def launch_swiglu_linear_backward_dup(gate_kept, up_kept, dy, dup, dgate) -> Non
         swiglu_linear_backward_dup_strided[grid](
             dy, gate_kept, dup, up_kept, dgate, outer, middle, inner, *dy.stride(),
             *gate_kept.stride(), *dup.stride(), *up_kept.stride(), *dgate.stride(),
-            COMPUTE=COMPUTE, VEC_DY=lib.vec(*dy.stride()[:2]),
+            COMPUTE=COMPUTE, HALF=gate_kept.element_size() == 2, VEC_DY=lib.vec(*dy.stride()[:2]),
             VEC_GATE_KEPT=lib.vec(*gate_kept.stride()[:2]), VEC_DUP=lib.vec(*dup.stride()[:2]),
             VEC_UP_KEPT=lib.vec(*up_kept.stride()[:2]),
             VEC_DGATE=lib.vec(*dgate.stride()[:2], inner), enable_fp_fusion=True, **config,

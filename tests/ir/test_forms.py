@@ -24,6 +24,7 @@ STABLE = {
     "x * ndtr(x)": "times_ndtr",
     "gelu(x)": "times_ndtr",
     "1 / (1 + exp(-x))": "sigmoid",
+    "1 - sigmoid(x)": "sigmoidc",
     "log(1 + x * x)": "log1p",
     "exp(x) - 1": "expm1",
 }
@@ -35,7 +36,7 @@ STORED = {
     "t = sigmoid(z)  y = t * x": "T",
     "y = x + sigmoid(z)": "T",
     "y = x + (1 + sigmoid(z))": "",
-    "y = 1 - sigmoid(z)": "",
+    "y = 2 - sigmoid(z)": "",
     "y = exp(sigmoid(z))": "",
     "t = sigmoid(z)  y = t * x + t": "T",
     "t = sigmoid(z)  y = t * x + exp(t)": "",

@@ -9,7 +9,7 @@ Three passes, all by the shape of expressions:
   not. Mathematically they are the same.
 - *Stored*: a call whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). If
   it is a half type, torch would have rounded that value to it. So a row may use a form that is right to a small part of that
-  rounding. A sum with a number does not count, because it may cancel, as in `1 - sigmoid(x)`.
+  rounding. A sum with a number does not count, because it may cancel, as in `1 - exp(x)`.
 
 Input and output: an op. The planner and the oracle both start here, so the tests know what runs. `functions` and
 `lib/smooth.py` have the forms. Whether a call has half types is known at the launch.
@@ -99,6 +99,8 @@ def _stable(e: Expr) -> Expr:
             return _call("mul", Const(2.0, x.dtype), _call("sigmoid", _twice(x)))
         case Call("sub", (Const(1), Call("tanh", (x,)))):
             return _call("mul", Const(2.0, x.dtype), _call("sigmoid", _negative(_twice(x))))
+        case Call("sub", (Const(1), Call("sigmoid", (x,)))):
+            return _call("sigmoidc", x)
         case Call("tanh", (Call("softplus", (x,)),)):
             return _call("tanh_softplus", x)
         case Call("mul", (x, Call("ndtr", (y,)))) | Call("mul", (Call("ndtr", (y,)), x)) if x == y:
@@ -145,7 +147,7 @@ def stored(op: Op) -> Op:
 
 
 def _once(nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
-    """Uses the full form of a function everywhere if some line needs it: `sigmoid(x) * (1 - sigmoid(x))` computes one exp."""
+    """Uses the full form of a function everywhere if some line needs it: `tanh(x) * (1 - tanh(x) ** 2)` computes one tanh."""
 
     def plain(e: Expr) -> Expr:
         return rebuild(e, lambda part: replace(part, stored="") if isinstance(part, Call) else part)

@@ -384,6 +384,15 @@ unary(
     half=900,
     ),  # fmt: skip
     unary("sigmoid", "lib.sigmoid", "y * (1 - y)", 2, half=250),
+    # `1 - sigmoid(x)` becomes this row.
+    unary(
+        "sigmoidc",
+        "lib.sigmoidc",
+        "-y * sigmoid(a)",
+        2,
+        Text("torch.sigmoid(-{a})", ATOM, (UNARY,)),
+        half=250,
+    ),
     unary(
         "logsigmoid", "lib.logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=250
     ),

@@ -39,6 +39,7 @@ ON_FINITE: dict[str, Callable[..., float]] = ON_NUMBERS | {
     "expm1": math.expm1,
     "log1p": math.log1p,
     "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "sigmoidc": lambda a: 1 / (1 + math.exp(a)),
     "ndtr": lambda a: (1 + math.erf(a / math.sqrt(2))) / 2,
     "times_ndtr": lambda a: a * (1 + math.erf(a / math.sqrt(2))) / 2,
     "tanh_softplus": lambda a: math.tanh(math.log1p(math.exp(a))),

@@ -71,16 +71,31 @@ def exp_parts(x, low):
 @triton.jit
 def sigmoid(x, HALF: tl.constexpr = False):
     """1 / (1 + e**-x), without overflow. HALF: right to half an ulp of a half type, and faster."""
-    if x.dtype == tl.float64:
-        return 1.0 / (1.0 + libdevice.exp(-x))
+    return sigmoid_beside(tl.abs(x), x < 0, HALF)
+
+
+@triton.jit
+def sigmoidc(x, HALF: tl.constexpr = False):
+    """1 - sigmoid(x), right in its tail too. Beside sigmoid(x), it takes three to eight instructions more."""
+    return sigmoid_beside(tl.abs(x), x > 0, HALF)
+
+
+@triton.jit
+def sigmoid_beside(a, below, HALF: tl.constexpr):
+    """sigmoid(-a) where `below`, else sigmoid(a), for a from 0 on."""
+    if a.dtype == tl.float64:
+        e = libdevice.exp(-a)
+        return tl.where(below, e, 1.0) / (1.0 + e)
     elif HALF:
-        return 1.0 / (1.0 + tl.exp2(x * -1.44269504))
+        root = tl.exp2(a * -0.72134752)  # tl.exp2 takes denormals for 0
+        e = root * root
+        inverse = libdevice.fast_dividef(1.0, 1.0 + e)
+        return tl.where(below, e * inverse, inverse)
     else:
-        below = tl.maximum(-tl.abs(x), -104.0, propagate_nan=tl.PropagateNan.ALL)
-        rest, scale = exp_parts(below, 0.0)
+        rest, scale = exp_parts(tl.maximum(-a, -104.0, propagate_nan=tl.PropagateNan.ALL), 0.0)
         e = (1.0 + rest) * scale
-        above = tl.where(x < 0, e, 1.0)
-        low = tl.where(x < 0, rest * scale - (e - scale), 0.0)
+        above = tl.where(below, e, 1.0)
+        low = tl.where(below, rest * scale - (e - scale), 0.0)
         inverse = libdevice.fast_dividef(1.0, 1.0 + e)
         y = above * inverse
         return y + (libdevice.fma(-y, 1.0 + e, above) + low) * inverse  # what rounding lost

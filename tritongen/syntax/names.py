@@ -24,7 +24,7 @@ BUILTINS = frozenset(
     """abs acos acosh asin asinh atan atan2 atanh bit_and bit_not bit_or bit_xor ceil clamp cos cosh
     detach erf erfc erfinv exp exp2 expm1 floor fmod hypot isfinite isinf isnan log log10 log1p log2
     logaddexp logsigmoid max min ndtr pow reciprocal relu round rsqrt shift_left shift_right sigmoid
-    sign sin sinh softplus sqrt square tan tanh tanh_softplus times_ndtr trunc where xlogy""".split()
+    sigmoidc sign sin sinh softplus sqrt square tan tanh tanh_softplus times_ndtr trunc where xlogy""".split()
 )
 MODULES = frozenset("tl torch triton".split())
 PYTHON = frozenset(keyword.kwlist)
