@@ -21,8 +21,9 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def cross_entropy_rows(
-    x_ptr, target_ptr, loss_ptr, N, V, x_0, x_1, target_row, loss_row,
+def cross_entropy_forward_rows(
+    x_ptr, m_kept_ptr, lse_sum_kept_ptr, target_ptr, loss_ptr, N, V, x_0, x_1, m_kept_row,
+    lse_sum_kept_row, target_row, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -34,26 +35,31 @@ def cross_entropy_rows(
     x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
     # m[n] = max[v](x[n, v])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    tl.store(m_kept_ptr + row * m_kept_row, m, mask=row < N)
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
+    lse_sum = tl.sum(lib.exp(x - m), 1, keep_dims=True)
+    tl.store(lse_sum_kept_ptr + row * lse_sum_kept_row, lse_sum, mask=row < N)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     x2 = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     # hit[n] = x[n, target[n]] else 0.0
     hit = x2
-    # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
-    lse = m + tl.log(tl.sum(lib.exp(x - m), 1, keep_dims=True))
+    # lse[n] = m[n] + log(lse_sum[n])
+    lse = m + tl.log(lse_sum)
     # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
     loss = tl.where(target == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
 @triton.jit
-def cross_entropy_loop(
-    x_ptr, target_ptr, loss_ptr, N, V, x_0, target_row, x_1, loss_row,
+def cross_entropy_forward_loop(
+    x_ptr, target_ptr, m_kept_ptr, lse_sum_kept_ptr, loss_ptr, N, V, x_0, target_row, x_1,
+    m_kept_row, lse_sum_kept_row, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
-    lse_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -91,14 +97,16 @@ def cross_entropy_loop(
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     if PASS != 1:
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-        # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
+        # lse[n] = m[n] + log(lse_sum[n])
         lse = m + tl.log(lse_sum)
         # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
         loss = tl.where(target == ignore, 0.0, lse - hit)
         tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
+        tl.store(m_kept_ptr + row * m_kept_row, m, mask=row < N)
+        tl.store(lse_sum_kept_ptr + row * lse_sum_kept_row, lse_sum, mask=row < N)
 
 
-def choose_cross_entropy(
+def choose_cross_entropy_forward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
@@ -136,11 +144,11 @@ def choose_cross_entropy(
     )  # fmt: skip
 
 
-def launch_cross_entropy(x, target, loss, ignore) -> None:
-    """Computes loss with the chosen variant. Does not check operands."""
+def launch_cross_entropy_forward(x, target, loss, m_kept, lse_sum_kept, ignore) -> None:
+    """Computes m_kept, lse_sum_kept, loss with the chosen variant. Does not check operands."""
     N, V = x.shape
     in_f64 = x.dtype == torch.float64
-    variant, config = choose_cross_entropy(
+    variant, config = choose_cross_entropy_forward(
         rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
@@ -149,7 +157,8 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+        x, target, m_kept, lse_sum_kept, loss, N, V, x.stride(0), target.stride(0), x.stride(1),
+        m_kept.stride(0), lse_sum_kept.stride(0), loss.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
@@ -159,17 +168,102 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lib.launch_split(
-            cross_entropy_loop, N, config, *arguments, **constants, m_part_ptr=m_part,
+            cross_entropy_forward_loop, N, config, *arguments, **constants, m_part_ptr=m_part,
             lse_sum_part_ptr=lse_sum_part,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        cross_entropy_rows[grid](
-            x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
+        cross_entropy_forward_rows[grid](
+            x, m_kept, lse_sum_kept, target, loss, N, V, *x.stride(), m_kept.stride(0),
+            lse_sum_kept.stride(0), target.stride(0), loss.stride(0),
             **constants, **config,
         )  # fmt: skip
     else:
-        cross_entropy_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
+        grid = (lib.cdiv(N, ROWS),)
+        cross_entropy_forward_loop[grid](*arguments, **constants, **config)
+
+
+def allocate_cross_entropy_forward(
+    x, target, ignore=-100
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of cross_entropy_forward and allocates its results. Raises ValueError if an operand does not fit."""
+    loss = allocate_cross_entropy(x, target, ignore)
+    N = x.shape[0]
+    m_kept = torch.empty(
+        (N,), dtype=torch.float64 if x.dtype == torch.float64 else torch.float32, device=x.device
+    )
+    lse_sum_kept = torch.empty(
+        (N,), dtype=torch.float64 if x.dtype == torch.float64 else torch.float32, device=x.device
+    )
+    return loss, m_kept, lse_sum_kept
+
+
+def cross_entropy_forward_reference(
+    x: torch.Tensor, target: torch.Tensor, ignore: int = -100
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The spec of cross_entropy_forward in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    N = x.shape[0]
+
+    # m[n] = max[v](x[n, v])
+    m = x.amax(-1)
+
+    # m_kept[n] = m[n]
+    m_kept = m.clone(memory_format=torch.contiguous_format)
+
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
+    lse_sum = torch.exp(x - m[:, None]).sum(-1)
+
+    # lse_sum_kept[n] = lse_sum[n]
+    lse_sum_kept = lse_sum.clone(memory_format=torch.contiguous_format)
+
+    # lse[n] = m[n] + log(lse_sum[n])
+    lse = m + torch.log(lse_sum)
+
+    # hit[n] = x[n, target[n]] else 0.0
+    n = torch.arange(N, device=x.device)
+    hit = lib.read_else(x, 0.0, n, target[n])
+
+    # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
+    loss = torch.where(target == ignore, 0.0, lse - hit).to(T)
+
+    return loss, m_kept, lse_sum_kept
+
+
+@runtime.op(
+    "specs/cross_entropy.op",
+    lib=14,
+    allocate=allocate_cross_entropy_forward,
+    reference=cross_entropy_forward_reference,
+    backward=runtime.Backward(
+        "cross_entropy_backward", wrt=("x",), outputs=("loss", "m_kept", "lse_sum_kept")
+    ),
+)
+def cross_entropy_forward(
+    x: torch.Tensor, target: torch.Tensor, ignore: int = -100
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """cross_entropy, which also returns m and lse_sum for its gradient.
+
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
+    """
+    loss, m_kept, lse_sum_kept = allocate_cross_entropy_forward(x, target, ignore)
+    if not lib.runs_kernels(x):
+        return cross_entropy_forward_reference(x, target, ignore)
+    if loss.numel() > 0 or m_kept.numel() > 0 or lse_sum_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_cross_entropy_forward(x, target, loss, m_kept, lse_sum_kept, ignore)
+    return loss, m_kept, lse_sum_kept
+
+
+def launch_cross_entropy(x, target, loss, ignore) -> None:
+    """Runs the kernels of cross_entropy_forward, and drops what they keep. Does not check operands."""
+    N = x.shape[0]
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    m_kept = torch.empty((N,), dtype=compute, device=x.device)
+    lse_sum_kept = torch.empty((N,), dtype=compute, device=x.device)
+    launch_cross_entropy_forward(x, target, loss, m_kept, lse_sum_kept, ignore)
 
 
 def allocate_cross_entropy(x, target, ignore=-100) -> torch.Tensor:
@@ -227,7 +321,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
-    backward=runtime.Backward("cross_entropy_backward", wrt=("x",), outputs=("loss",)),
+    forward="cross_entropy_forward",
 )
 def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> torch.Tensor:
     """Returns loss: T[N], given x: T[N, V], target: i64[N].
@@ -244,281 +338,71 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
 
 
 @triton.jit
-def cross_entropy_backward_rows(
-    x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_n, x_v, target_0, dloss_0, dx_n, dx_v,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Each program holds ROWS n, all v at once."""
-    V, x_n, dx_n = lib.multiples((V, x_n, dx_n), VEC)
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    in_n = n < N if ROWS > 1 else True
-    v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_v = v < V
-    x = tl.load(x_ptr + n * x_n + v * x_v, mask=in_n & in_v, other=float("-inf")).to(COMPUTE)
-    # m[n] = max[v](x[n, v])
-    m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    lse_sum = tl.sum(lib.exp(x - m, HALF), 1, keep_dims=True)
-    target = tl.load(target_ptr + n * target_0, mask=in_n)
-    dloss = tl.load(dloss_ptr + n * dloss_0, mask=in_n).to(COMPUTE)
-    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
-    dhit = tl.where(target == ignore, 0.0, -dloss)
-    # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
-    dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
-    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
-    #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
-    dx = tl.where(target == v, dhit, 0.0) + tl.where(
-        ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
-    )
-    tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=in_n & in_v)
-
-
-@triton.jit
-def cross_entropy_backward_loop(
-    target_ptr, dloss_ptr, x_ptr, dx_ptr, N, V, target_row, dloss_row, x_row, x_col, dx_row,
-    dx_col,
+def cross_entropy_backward_tile(
+    target_ptr, dloss_ptr, lse_sum_kept_ptr, x_ptr, m_kept_ptr, dx_ptr, N, V, target_row,
+    dloss_row, lse_sum_kept_row, x_row, x_col, m_kept_row, dx_row, dx_col,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
-    lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
-    """
+    """Each program computes a tile of ROWS x BLOCK elements."""
     V, x_row, dx_row = lib.multiples((V, x_row, dx_row), VEC)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = lib.share_of_rows(tl.cast(V, tl.int64), CHUNK, PASS)
+    tiles = lib.blocks(V, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < V)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
-    # m[n] = max[v](x[n, v])
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    if PASS <= 1:
-        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-        lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < N) & (col < V)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col,
-                mask=inside,
-                other=float("-inf"),
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
-        if PASS == 1:
-            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
-            tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < N) & (parts < PARTS)
-        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
-        lse_sum_parts = tl.load(lse_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
-    if PASS != 1:
-        lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-        # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
-        dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < N) & (col < V)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
-            #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
-            dx = tl.where(target == col, dhit, 0.0) + tl.where(
-                ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
-            )
-            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    lse_sum_kept = tl.load(lse_sum_kept_ptr + row * lse_sum_kept_row, mask=row < N)
+    # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum_kept[n], 0.0)
+    dlse_sum = tl.where(~(target == ignore), dloss / lse_sum_kept, 0.0)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+    m_kept = tl.load(m_kept_ptr + row * m_kept_row, mask=row < N)
+    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
+    #     ignore, dlse_sum[n] * exp(x[n, v] - m_kept[n]), 0.0)
+    dx = tl.where(target == col, dhit, 0.0) + tl.where(
+        ~(target == ignore), dlse_sum * lib.exp(x - m_kept, HALF), 0.0
+    )
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
-@triton.jit
-def cross_entropy_backward_two_pass(
-    tickets_ptr, target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, dx_ptr, N, V,
-    target_row, dloss_row, x_row, x_col, dx_row, dx_col,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket` reduces a block to m, lse_sum. Then it writes an earlier block, which L2 still holds."""
-    V, x_row, dx_row = lib.multiples((V, x_row, dx_row), VEC)
-    blocks = lib.blocks(V, BLOCK)
-    # Tickets follow the order in which programs start: none waits for one that has not started.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < lib.blocks(N, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        target = tl.load(target_ptr + row * target_row, mask=row < N)
-        dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
-        # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
-        dhit = tl.where(target == ignore, 0.0, -dloss)
-        # m[n] = max[v](x[n, v])
-        # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-        lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
-            other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
-        tl.store(m_part_ptr + row * blocks + part, m, mask=row < N)
-        tl.store(lse_sum_part_ptr + row * blocks + part, lse_sum, mask=row < N)
-        tl.debug_barrier()  # store everything before counting it
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Wait until every block of these rows has stored its partial results.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        there = (row < N) & (parts < blocks)
-        target = tl.load(target_ptr + row * target_row, mask=row < N)
-        dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
-        dhit = tl.where(target == ignore, 0.0, -dloss)
-        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
-        lse_sum_parts = tl.load(lse_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
-        m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
-        lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-        # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
-        dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
-        #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
-        dx = tl.where(target == col, dhit, 0.0) + tl.where(
-            ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
-        )
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-def choose_cross_entropy_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
-    gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
+def choose_cross_entropy_backward(cols: int, aligned: bool) -> tuple[str, dict]:
     """Returns (variant, config): the first variant whose rule holds."""
-    # x does not fit in L2, but the data between its two reads does
-    if (
-        not strided
-        and gpu.forward_progress
-        and itemsize <= 2
-        and 65536 < cols <= 2**22
-        and rows * cols > 2**25
-    ):
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 32768):
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
-            num_warps=max(2, lib.held_warps(BLOCK)),
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=(BLOCK := 8192 // ROWS if strided else lib.wide_block(cols, aligned, 24576)),
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+    # rows of the fastest axis
+    return "tile", dict(
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK), num_warps=4 if aligned else 2,
     )  # fmt: skip
 
 
-def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
+def launch_cross_entropy_backward(x, target, m_kept, lse_sum_kept, dloss, dx, ignore) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
     N, V = x.shape
-    in_f64 = x.dtype == torch.float64
-    variant, config = choose_cross_entropy_backward(
-        rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        itemsize=x.element_size(), gpu=lib.gpu(x.device),
+    _, config = choose_cross_entropy_backward(
+        cols=V, aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
     )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (
-        target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
-        *dx.stride(),
-    )  # fmt: skip
-    constants = dict(
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(V, config["BLOCK"]),)
+    cross_entropy_backward_tile[grid](
+        target, dloss, lse_sum_kept, x, m_kept, dx, N, V, target.stride(0), dloss.stride(0),
+        lse_sum_kept.stride(0), *x.stride(), m_kept.stride(0), *dx.stride(),
         ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-        VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+        VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
     )  # fmt: skip
-    if variant == "two_pass":
-        m_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
-        lse_sum_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
-        tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(V, BLOCK) + config["LAG"],)
-        cross_entropy_backward_two_pass[grid](
-            tickets, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
-            dloss.stride(0), *x.stride(), *dx.stride(),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
-        m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        for PASS in (1, 2):
-            cross_entropy_backward_loop[grid](
-                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
-                **config,
-            )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        cross_entropy_backward_rows[grid](
-            x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
-            *dx.stride(),
-            **constants, **config,
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(N, ROWS),)
-        cross_entropy_backward_loop[grid](*arguments, **constants, **config)
 
 
-def allocate_cross_entropy_backward(x, target, dloss, ignore=-100) -> torch.Tensor:
+def allocate_cross_entropy_backward(
+    x, target, m_kept, lse_sum_kept, dloss, ignore=-100
+) -> torch.Tensor:
     """Checks the operands of cross_entropy_backward and allocates its results. Raises ValueError if an operand does not fit."""
     N, V = lib.check_operands(
         "cross_entropy_backward",
-        "T: float64 | float32 | float16 | bfloat16",
+        "T: float64 | float32 | float16 | bfloat16, compute: float32 | float64",
         ("x: T[N, V]", x),
         ("target: int64[N]", target),
+        ("m_kept: compute[N]", m_kept),
+        ("lse_sum_kept: compute[N]", lse_sum_kept),
         ("dloss: T[N]", dloss),
         ("ignore: int", ignore),
     )
@@ -531,33 +415,35 @@ def allocate_cross_entropy_backward(x, target, dloss, ignore=-100) -> torch.Tens
 
 
 def cross_entropy_backward_reference(
-    x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
+    x: torch.Tensor,
+    target: torch.Tensor,
+    m_kept: torch.Tensor,
+    lse_sum_kept: torch.Tensor,
+    dloss: torch.Tensor,
+    ignore: int = -100,
 ) -> torch.Tensor:
     """The spec of cross_entropy_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x, dloss = x.to(compute), dloss.to(compute)
-    V = x.shape[1]
-
-    # m[n] = max[v](x[n, v])
-    m = x.amax(-1)
-
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    lse_sum = torch.exp(x - m[:, None]).sum(-1)
+    x, m_kept, lse_sum_kept = x.to(compute), m_kept.to(compute), lse_sum_kept.to(compute)
+    dloss = dloss.to(compute)
+    N, V = x.shape
 
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = torch.where(target == ignore, 0.0, -dloss)
 
-    # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
-    dlse_sum = torch.where(~(target == ignore), dloss / lse_sum, 0.0)
+    # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum_kept[n], 0.0)
+    n = torch.arange(N, device=x.device)
+    dlse_sum = torch.where(~(target[n] == ignore), dloss / lse_sum_kept, 0.0)
 
     # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] == ignore,
-    #     dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
+    #     dlse_sum[n] * exp(x[n, v] - m_kept[n]), 0.0)
+    n = torch.arange(N, device=x.device)[:, None]
     v = torch.arange(V, device=x.device)
     dx = (
-        torch.where(target[:, None] == v, dhit[:, None], 0.0)
+        torch.where(target[n] == v, dhit[:, None], 0.0)
         + torch.where(
-            ~(target[:, None] == ignore), dlse_sum[:, None] * torch.exp(x - m[:, None]), 0.0
+            ~(target[n] == ignore), dlse_sum[:, None] * torch.exp(x - m_kept[:, None]), 0.0
         )
     ).to(T)
 
@@ -573,16 +459,21 @@ def cross_entropy_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def cross_entropy_backward(
-    x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
+    x: torch.Tensor,
+    target: torch.Tensor,
+    m_kept: torch.Tensor,
+    lse_sum_kept: torch.Tensor,
+    dloss: torch.Tensor,
+    ignore: int = -100,
 ) -> torch.Tensor:
-    """Returns dx: T[N, V], given x: T[N, V], target: i64[N], dloss: T[N].
+    """Returns dx: T[N, V], given x: T[N, V], target: i64[N], m_kept: compute[N], lse_sum_kept: compute[N], dloss: T[N].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx = allocate_cross_entropy_backward(x, target, dloss, ignore)
+    dx = allocate_cross_entropy_backward(x, target, m_kept, lse_sum_kept, dloss, ignore)
     if not lib.runs_kernels(x):
-        return cross_entropy_backward_reference(x, target, dloss, ignore)
+        return cross_entropy_backward_reference(x, target, m_kept, lse_sum_kept, dloss, ignore)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_cross_entropy_backward(x, target, dloss, dx, ignore)
+            launch_cross_entropy_backward(x, target, m_kept, lse_sum_kept, dloss, dx, ignore)
     return dx

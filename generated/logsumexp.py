@@ -21,8 +21,9 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def logsumexp_rows(
-    x_ptr, y_ptr, batch, D, x_row, x_d, y_0,
+def logsumexp_forward_rows(
+    x_ptr, m_kept_ptr, y_sum_kept_ptr, y_ptr, batch, D, x_row, x_d, m_kept_0, y_sum_kept_0,
+    y_0,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program holds ROWS rows, all d at once."""
@@ -34,21 +35,24 @@ def logsumexp_rows(
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
     # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    tl.store(m_kept_ptr + row * m_kept_0, m, mask=in_row)
     # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     y_sum = tl.sum(tl.where(in_d, lib.exp(x - shift), 0.0), 1, keep_dims=True)
-    # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
+    tl.store(y_sum_kept_ptr + row * y_sum_kept_0, y_sum, mask=in_row)
+    # y[...] = shift[...] + log(y_sum[...])
     y = shift + tl.log(y_sum)
     tl.store(y_ptr + row * y_0, y, mask=in_row)
 
 
 @triton.jit
-def logsumexp_loop(
-    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
+def logsumexp_forward_loop(
+    x_ptr, m_kept_ptr, y_sum_kept_ptr, y_ptr, rows, D, x_row, x_col, m_kept_row,
+    y_sum_kept_row, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
-    y_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -82,12 +86,14 @@ def logsumexp_loop(
         # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
         shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
         y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-        # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
+        # y[...] = shift[...] + log(y_sum[...])
         y = shift + tl.log(y_sum)
         tl.store(y_ptr + row * y_row, y, mask=row < rows)
+        tl.store(m_kept_ptr + row * m_kept_row, m, mask=row < rows)
+        tl.store(y_sum_kept_ptr + row * y_sum_kept_row, y_sum, mask=row < rows)
 
 
-def choose_logsumexp(
+def choose_logsumexp_forward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
@@ -125,34 +131,125 @@ def choose_logsumexp(
     )  # fmt: skip
 
 
-def launch_logsumexp(x, y) -> None:
-    """Computes y with the chosen variant. Does not check operands."""
+def launch_logsumexp_forward(x, y, m_kept, y_sum_kept) -> None:
+    """Computes m_kept, y_sum_kept, y with the chosen variant. Does not check operands."""
     D = x.shape[-1]
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
     in_f64 = x.dtype == torch.float64
-    variant, config = choose_logsumexp(
+    variant, config = choose_logsumexp_forward(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
+        m_kept = m_kept.view(batch)
+        y_sum_kept = y_sum_kept.view(batch)
         y = y.view(batch)
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         lib.launch_split(
-            logsumexp_loop, batch, config, x, y, batch, D, *x.stride(), y.stride(0), **constants,
-            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
+            logsumexp_forward_loop, batch, config, x, m_kept, y_sum_kept, y, batch, D, *x.stride(),
+            m_kept.stride(0), y_sum_kept.stride(0), y.stride(0), COMPUTE=COMPUTE,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
+            y_sum_part_ptr=y_sum_part,
         )  # fmt: skip
     else:
-        kernel = logsumexp_rows if variant in ("strided", "rows") else logsumexp_loop
+        kernel = (
+            logsumexp_forward_rows if variant in ("strided", "rows")
+            else logsumexp_forward_loop
+        )  # fmt: skip
+        m_kept = m_kept.view(batch)
+        y_sum_kept = y_sum_kept.view(batch)
         y = y.view(batch)
-        grid = (lib.cdiv(batch, config["ROWS"]),)
-        kernel[grid](x, y, batch, D, *x.stride(), y.stride(0), **constants, **config)
+        kernel[(lib.cdiv(batch, config["ROWS"]),)](
+            x, m_kept, y_sum_kept, y, batch, D, *x.stride(), m_kept.stride(0), y_sum_kept.stride(0),
+            y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+
+
+def allocate_logsumexp_forward(x) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of logsumexp_forward and allocates its results. Raises ValueError if an operand does not fit."""
+    y = allocate_logsumexp(x)
+    m_kept = torch.empty(
+        x.shape[:-1],
+        dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+        device=x.device,
+    )
+    y_sum_kept = torch.empty(
+        x.shape[:-1],
+        dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+        device=x.device,
+    )
+    return y, m_kept, y_sum_kept
+
+
+def logsumexp_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The spec of logsumexp_forward in torch, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    D = x.shape[-1]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, D)
+
+    # m[...] = max[d](x[..., d])
+    m = x.amax(-1)
+
+    # m_kept[...] = m[...]
+    m_kept = m.clone(memory_format=torch.contiguous_format)
+
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
+    shift = torch.where(torch.isfinite(m), m, 0.0).detach()
+
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
+    y_sum = torch.exp(x - shift[:, None]).sum(-1)
+
+    # y_sum_kept[...] = y_sum[...]
+    y_sum_kept = y_sum.clone(memory_format=torch.contiguous_format)
+
+    # y[...] = shift[...] + log(y_sum[...])
+    y = (shift + torch.log(y_sum)).to(T)
+
+    return y.reshape(batch), m_kept.reshape(batch), y_sum_kept.reshape(batch)
+
+
+@runtime.op(
+    "specs/logsumexp.op",
+    lib=14,
+    allocate=allocate_logsumexp_forward,
+    reference=logsumexp_forward_reference,
+    batch=runtime.Batch({"x": (0, 1)}, (0, 0, 0)),
+    backward=runtime.Backward(
+        "logsumexp_backward", wrt=("x",), outputs=("y", "m_kept", "y_sum_kept")
+    ),
+)
+def logsumexp_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """logsumexp, which also returns m and y_sum for its gradient.
+
+    T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
+    """
+    y, m_kept, y_sum_kept = allocate_logsumexp_forward(x)
+    if not lib.runs_kernels(x):
+        return logsumexp_forward_reference(x)
+    if y.numel() > 0 or m_kept.numel() > 0 or y_sum_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_logsumexp_forward(x, y, m_kept, y_sum_kept)
+    return y, m_kept, y_sum_kept
+
+
+def launch_logsumexp(x, y) -> None:
+    """Runs the kernels of logsumexp_forward, and drops what they keep. Does not check operands."""
+    batch_shape = y.shape
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    m_kept = torch.empty((*batch_shape,), dtype=compute, device=x.device)
+    y_sum_kept = torch.empty((*batch_shape,), dtype=compute, device=x.device)
+    launch_logsumexp_forward(x, y, m_kept, y_sum_kept)
 
 
 def allocate_logsumexp(x) -> torch.Tensor:
@@ -206,7 +303,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
     reference=logsumexp_reference,
     equals=logsumexp_torch,
     batch=runtime.Batch({"x": (0, 1)}, (0,)),
-    backward=runtime.Backward("logsumexp_backward", wrt=("x",), outputs=("y",)),
+    forward="logsumexp_forward",
 )
 def logsumexp(x: torch.Tensor) -> torch.Tensor:
     """Returns y: T[...], given x: T[..., D].
@@ -223,302 +320,161 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def logsumexp_backward_rows(
-    x_ptr, dy_ptr, dx_ptr, batch, D, x_row, x_d, dy_0, dx_row, dx_d,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+def logsumexp_backward_strided(
+    dy_ptr, y_sum_kept_ptr, m_kept_ptr, x_ptr, dx_ptr, outer, middle, inner, dy_outer_at,
+    dy_middle_at, dy_line_at, y_sum_kept_outer_at, y_sum_kept_middle_at, y_sum_kept_line_at,
+    m_kept_outer_at, m_kept_middle_at, m_kept_line_at, x_outer_at, x_middle_at, x_inner_at,
+    dx_outer_at, dx_middle_at, dx_inner_at,
+    LINE_IS_WIDE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    VEC_X: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program holds ROWS rows, all d at once."""
-    D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    in_row = row < batch if ROWS > 1 else True
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    in_d = d < D
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=in_row & in_d, other=float("-inf")).to(COMPUTE)
-    # m[...] = max[d](x[..., d])
-    m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-    shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    y_sum = tl.sum(tl.where(in_d, lib.exp(x - shift, HALF), 0.0), 1, keep_dims=True)
-    dy = tl.load(dy_ptr + row * dy_0, mask=in_row).to(COMPUTE)
-    # dy_sum[...] = dy[...] / y_sum[...]
-    dy_sum = dy / y_sum
+    """Each program computes a tile of OUTER x ROWS x BLOCK elements."""
+    x_outer_at, x_middle_at = lib.multiples((x_outer_at, x_middle_at), VEC_X)
+    dx_outer_at, dx_middle_at, inner = lib.multiples((dx_outer_at, dx_middle_at, inner), VEC_DX)
+    tile = tl.program_id(0)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    line_at = inner_at if LINE_IS_WIDE else 0
+    in_line = (outer_at < outer) & (middle_at < middle) & (line_at < inner)
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + line_at * dy_line_at,
+        mask=in_line,
+    ).to(COMPUTE)
+    y_sum_kept = tl.load(
+        y_sum_kept_ptr
+        + outer_at * y_sum_kept_outer_at
+        + middle_at * y_sum_kept_middle_at
+        + line_at * y_sum_kept_line_at,
+        mask=in_line,
+    )
+    # dy_sum[...] = dy[...] / y_sum_kept[...]
+    dy_sum = dy / y_sum_kept
+    m_kept = tl.load(
+        m_kept_ptr
+        + outer_at * m_kept_outer_at
+        + middle_at * m_kept_middle_at
+        + line_at * m_kept_line_at,
+        mask=in_line,
+    )
+    # shift[...] = detach(where(isfinite(m_kept[...]), m_kept[...], 0.0))
+    shift = tl.where(tl.abs(m_kept) < float("inf"), m_kept, 0.0)
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
     # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
     dx = dy_sum * lib.exp(x - shift, HALF)
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=in_row & in_d)
-
-
-@triton.jit
-def logsumexp_backward_loop(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
-    y_sum_part_ptr=None,
-):  # fmt: skip
-    """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
-
-    With PASS > 0, PARTS programs share the rows. All launches but the last store partial states.
-    """
-    D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = lib.share_of_rows(tl.cast(D, tl.int64), CHUNK, PASS)
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    if PASS <= 1:
-        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < D)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col,
-                mask=inside,
-                other=float("-inf"),
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-        if PASS == 1:
-            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
-            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < rows) & (parts < PARTS)
-        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
-        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
-        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-    if PASS != 1:
-        # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-        shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-        y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-        dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-        # dy_sum[...] = dy[...] / y_sum[...]
-        dy_sum = dy / y_sum
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < D)
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
-            dx = dy_sum * lib.exp(x - shift, HALF)
-            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def logsumexp_backward_two_pass(
-    tickets_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col,
-    dy_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket` reduces a block to m, y_sum. Then it writes an earlier block, which L2 still holds."""
-    D, x_row, dx_row = lib.multiples((D, x_row, dx_row), VEC)
-    blocks = lib.blocks(D, BLOCK)
-    # Tickets follow the order in which programs start: none waits for one that has not started.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < lib.blocks(rows, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        # m[...] = max[d](x[..., d])
-        # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
-            other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-        tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
-        tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
-        tl.debug_barrier()  # store everything before counting it
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Wait until every block of these rows has stored its partial results.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        there = (row < rows) & (parts < blocks)
-        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
-        y_sum_parts = tl.load(y_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
-        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-        # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-        shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-        y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-        dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-        # dy_sum[...] = dy[...] / y_sum[...]
-        dy_sum = dy / y_sum
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
-        dx = dy_sum * lib.exp(x - shift, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
 
 
 def choose_logsumexp_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
-    gpu: lib.Gpu,
+    outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
-    # x does not fit in L2, but the data between its two reads does
-    if (
-        not strided
-        and gpu.forward_progress
-        and itemsize <= 2
-        and 65536 < cols <= 2**22
-        and rows * cols > 2**25
-    ):
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share a row
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
-    ):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
-        PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = lib.pow2(
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if transposed
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
         )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows with elements far apart in memory: neighbouring rows are adjacent
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if not strided and lib.is_held(cols, aligned, 16384 if in_f64 else 32768, 8192, 32768):
-        return "rows", dict(
-            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=lib.held_rows(BLOCK, aligned),
-            num_warps=max(2, lib.held_warps(BLOCK)),
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=(BLOCK := 8192 // ROWS if strided else lib.wide_block(cols, aligned, 24576)),
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+    )
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
-def launch_logsumexp_backward(x, dy, dx) -> None:
+def launch_logsumexp_backward(x, m_kept, y_sum_kept, dy, dx) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    D = x.shape[-1]
-    batch = math.prod(dx.shape[:-1])
-    x = lib.reshaped(x, batch, D)
-    dx = dx.view(batch, D)
-    in_f64 = x.dtype == torch.float64
-    variant, config = choose_logsumexp_backward(
-        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        itemsize=x.element_size(), gpu=lib.gpu(x.device),
+    dy, y_sum_kept, m_kept, x, dx = lib.three_dims(
+        *torch.broadcast_tensors(dy[..., None], y_sum_kept[..., None], m_kept[..., None], x, dx)
+    )
+    outer, middle, inner = dx.shape
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (dy, y_sum_kept, m_kept, x, dx))
+    _, config = choose_logsumexp_backward(
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
     )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    constants = dict(
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-        enable_fp_fusion=True,
+    BLOCK, ROWS, OUTER = config["BLOCK"], config["ROWS"], config["OUTER"]
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    grid = (lib.cdiv(outer, OUTER) * lib.cdiv(middle, ROWS) * lib.cdiv(inner, BLOCK),)
+    logsumexp_backward_strided[grid](
+        dy, y_sum_kept, m_kept, x, dx, outer, middle, inner, *dy.stride(), *y_sum_kept.stride(),
+        *m_kept.stride(), *x.stride(), *dx.stride(),
+        LINE_IS_WIDE=dy.stride(2) != 0 or y_sum_kept.stride(2) != 0 or m_kept.stride(2) != 0,
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_X=lib.vec(*x.stride()[:2]),
+        VEC_DX=lib.vec(*dx.stride()[:2], inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
-    if variant == "two_pass":
-        LAG = config["LAG"]
-        dy = lib.reshaped(dy, batch)
-        m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + LAG,)
-        logsumexp_backward_two_pass[grid](
-            tickets, x, m_part, y_sum_part, dy, dx, batch, D, *x.stride(), dy.stride(0),
-            *dx.stride(),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
-        dy = lib.reshaped(dy, batch)
-        m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (lib.cdiv(batch, ROWS), PARTS)
-        for PASS in (1, 2):
-            logsumexp_backward_loop[grid](
-                x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-                **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, **config,
-            )  # fmt: skip
-    else:
-        kernel = (
-            logsumexp_backward_rows if variant in ("strided", "rows")
-            else logsumexp_backward_loop
-        )  # fmt: skip
-        dy = lib.reshaped(dy, batch)
-        kernel[(lib.cdiv(batch, ROWS),)](
-            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            **constants, **config,
-        )  # fmt: skip
 
 
-def allocate_logsumexp_backward(x, dy) -> torch.Tensor:
+def allocate_logsumexp_backward(x, m_kept, y_sum_kept, dy) -> torch.Tensor:
     """Checks the operands of logsumexp_backward and allocates its results. Raises ValueError if an operand does not fit."""
     (D,) = lib.check_operands(
         "logsumexp_backward",
-        "T: float64 | float32 | float16 | bfloat16",
+        "T: float64 | float32 | float16 | bfloat16, compute: float32 | float64",
         ("x: T[..., D]", x),
+        ("m_kept: compute[...]", m_kept),
+        ("y_sum_kept: compute[...]", y_sum_kept),
         ("dy: T[...]", dy),
     )
     if D <= 0:
         raise ValueError(
             f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= 0 (D = {D} from x)"
         )
+    if m_kept.shape != x.shape[:-1]:
+        raise ValueError(
+            f"logsumexp_backward: m_kept: batch shape {tuple(m_kept.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    if y_sum_kept.shape != x.shape[:-1]:
+        raise ValueError(
+            f"logsumexp_backward: y_sum_kept: batch shape {tuple(y_sum_kept.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
     if dy.shape != x.shape[:-1]:
         raise ValueError(
             f"logsumexp_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
         )
-    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+    dx = lib.empty(
+        (*x.shape[:-1], D), x.dtype, dy[..., None], y_sum_kept[..., None], x, m_kept[..., None]
+    )
     return dx
 
 
-def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+def logsumexp_backward_reference(
+    x: torch.Tensor, m_kept: torch.Tensor, y_sum_kept: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
     """The spec of logsumexp_backward in torch, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x, dy = x.to(compute), dy.to(compute)
+    x, m_kept, y_sum_kept = x.to(compute), m_kept.to(compute), y_sum_kept.to(compute)
+    dy = dy.to(compute)
     D = x.shape[-1]
     batch = x.shape[:-1]
     rows = batch.numel()
     x = x.reshape(rows, D)
+    m_kept = m_kept.reshape(rows)
+    y_sum_kept = y_sum_kept.reshape(rows)
     dy = dy.reshape(rows)
 
-    # m[...] = max[d](x[..., d])
-    m = x.amax(-1)
+    # shift[...] = detach(where(isfinite(m_kept[...]), m_kept[...], 0.0))
+    shift = torch.where(torch.isfinite(m_kept), m_kept, 0.0).detach()
 
-    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-    shift = torch.where(torch.isfinite(m), m, 0.0).detach()
-
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    y_sum = torch.exp(x - shift[:, None]).sum(-1)
-
-    # dy_sum[...] = dy[...] / y_sum[...]
-    dy_sum = dy / y_sum
+    # dy_sum[...] = dy[...] / y_sum_kept[...]
+    dy_sum = dy / y_sum_kept
 
     # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
     dx = (dy_sum[:, None] * torch.exp(x - shift[:, None])).to(T)
@@ -531,19 +487,21 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     lib=14,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
-    batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),
+    batch=runtime.Batch({"x": (0, 1), "m_kept": (0, 0), "y_sum_kept": (0, 0), "dy": (0, 0)}, (0,)),
     linear=(("dy",),),
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
-def logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Returns dx: T[..., D], given x: T[..., D], dy: T[...].
+def logsumexp_backward(
+    x: torch.Tensor, m_kept: torch.Tensor, y_sum_kept: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """Returns dx: T[..., D], given x: T[..., D], m_kept: compute[...], y_sum_kept: compute[...], dy: T[...].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx = allocate_logsumexp_backward(x, dy)
+    dx = allocate_logsumexp_backward(x, m_kept, y_sum_kept, dy)
     if not lib.runs_kernels(x):
-        return logsumexp_backward_reference(x, dy)
+        return logsumexp_backward_reference(x, m_kept, y_sum_kept, dy)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_logsumexp_backward(x, dy, dx)
+            launch_logsumexp_backward(x, m_kept, y_sum_kept, dy, dx)
     return dx

@@ -564,6 +564,16 @@ def test_the_shift_of_an_exponential_has_no_gradient(name):
     assert not [n.name for n in back.nests if n.name.endswith("_at")]
 
 
+def test_the_shift_of_a_masked_exponential_has_no_gradient():
+    """The mask and its opposite, `t[n] < 0` and `t[n] >= 0`, were two conditions that nothing connected."""
+    text = """op f<T: float>(x: T[N, V], t: i64[N]) -> loss: f32[N] {
+      m[n] = max[v](x[n, v])
+      lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
+      loss[n] = where(t[n] < 0, 0, lse[n] - (x[n, t[n]] else 0) + lse[n] ** 2)
+    }"""
+    assert not [n.name for n in backward(op_of(text)).nests if n.name.endswith("_at")]
+
+
 def test_a_variance_has_no_gradient_through_its_mean():
     (dmu,) = (
         line for line in print_op(backward(spec("layer_norm"))).split("\n") if "  dmu" in line

@@ -55,6 +55,7 @@ def test_a_product_is_kept_beside_the_results_and_read_back():
         ("conv_group_norm_silu", ("conv2d_kept",)),
         ("linear", ()),  # reads no sum again
         ("layer_norm", ()),  # statistics: the gradient has the row in hand
+        ("cross_entropy", ("m_kept", "lse_sum_kept")),  # of rows larger than each result
         ("instance_norm", ("mu_kept", "var_kept")),  # of several dims: it has not
         ("batch_norm_train", ("mu_kept", "var_kept")),
         ("softmax", ()),  # the result serves
@@ -77,7 +78,7 @@ def test_what_specs_keep(spec, kept):
     [
         ("y[m, n] = sin(sum[k](x[m, k] * w[k, n]) + 1)", ("y_sum_kept",)),
         ("y[m, n] = tanh(sum[k](x[m, k] * w[k, n]) + 1)", ()),  # the result serves
-        ("y[m, n] = sin(sum[k](x[m, k] * x[m, k])) * w[m, n]", ()),  # one pass over x
+        ("y[m, n] = sin(sum[k](x[m, k] * x[m, k])) * w[m, n]", ()),  # one pass, and a large result
     ],
 )
 def test_what_lines_keep(line, kept):

@@ -15,9 +15,10 @@ element a max took, as torch keeps it, where its gradient, given `y_at[n] = argm
 H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
 and 1,706.
 What is larger than each result, as attention's weights, is not. The maximum and the sum of each of its rows are, if they are
-no larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are not:
-the gradient has the row in hand. Those of images, folds over several dims, are: no program holds an image, so each would be
-one more reading of it. So are folds of what the gradient reads for nothing else.
+no larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are only if
+each result is smaller than what has the rows, as a loss is: found again, each is a pass over rows that registers do not hold.
+A norm's are not: its gradient has the row in hand. Those of images, folds over several dims, are: no program holds an image, so
+each would be one more reading of it. So are folds of what the gradient reads for nothing else.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     rows = _statistics(op, lines)
     images = {line.name for line in lines if _is_of_several_dims(op, line)}
     images |= _alone_with_operands(op, lines, back, places.keys())
+    images |= _of_large_operands(op, lines)
     for line in lines:
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
@@ -159,6 +161,21 @@ def _is_of_several_dims(op: Op, line: Nest) -> bool:
         isinstance(e, Read) and e.tensor in operands and free_indices(e) == own
         for e in walk(fold.body)
     )
+
+
+def _of_large_operands(op: Op, lines: tuple[Nest, ...]) -> set[str]:
+    """Folds of all that an operand has, which is larger than each result: the maximum and the sum of a cross entropy."""
+
+    def is_kept(line: Nest) -> bool:
+        if not isinstance(line.body, Reduce) or line.body.is_place or not line.dims:
+            return False
+        terms = Counter((*line.dims, *(b.hi - b.lo for b in line.body.binders)))
+        return any(
+            terms == (whole := Counter(t.dims)) and all(Counter(o.dims) < whole for o in op.outputs)
+            for t in op.tensors
+        )
+
+    return {line.name for line in lines if is_kept(line) and _room(op, line, op.tensors)}
 
 
 def _alone_with_operands(op: Op, lines: tuple[Nest, ...], back: Op, given: Set[str]) -> set[str]:

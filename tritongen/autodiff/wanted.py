@@ -66,14 +66,14 @@ def opposite(condition: Expr) -> Case:
 def _denied(literal: Literal) -> Literal:
     match literal:
         case Guard():
-            return _failing(literal)
+            return failing(literal)
         case Call("not", (a,)):
             return a
     return exprs.call("not", literal)
 
 
 @remembered(maxsize=1 << 12)
-def _failing(guard: Guard) -> Literal:
+def failing(guard: Guard) -> Literal:
     """The opposite of a guard; each case of a gradient asks for that of each other one."""
     if guard.op == ">=":
         return Guard(-guard.poly - 1, ">=")

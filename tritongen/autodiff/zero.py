@@ -19,8 +19,18 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.wanted import literals
-from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal, substitute_atoms
+from tritongen.autodiff.wanted import failing, literals
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    atoms,
+    index,
+    indices,
+    numerator,
+    poly,
+    reciprocal,
+    substitute_atoms,
+)
 from tritongen.ir.free import free_indices, tensors_read
 from tritongen.ir.nodes import (
     Binder,
@@ -166,7 +176,7 @@ def _normal(expr: Expr, lines: Lines) -> Form:
         case Reduce("sum", binders, guards, body):
             form = _normal(body, lines)
             for guard in guards:
-                form = _product(form, _atom("guard", guard))
+                form = _guarded(form, guard)
             return _summed(form, binders)
         case Call(fn, args, dtype):
             return _call(fn, args, dtype, lines)
@@ -229,10 +239,19 @@ def _where(form: Form, condition: Expr, lines: Lines) -> Form:
                     term = {monomial: size}
                     form = _sum(form, term if implied else _product(term, either))
             case Guard():
-                form = _product(form, _atom("guard", literal))
+                form = _guarded(form, literal)
             case _:
                 form = _product(form, _atom("condition", literal))
     return form
+
+
+def _guarded(form: Form, guard: Guard) -> Form:
+    """The form where a guard holds, else 0. Of values alone, one atom stands for it and its opposite: `t[n] < 0` is 1 - `t[n] >= 0`."""
+    other = failing(guard)
+    of_values = not any(isinstance(a, Idx) for a in atoms(guard.poly))
+    if of_values and isinstance(other, Guard) and _text((other,)) < _text((guard,)):
+        return _sum(form, _product(form, _atom("guard", other)), -1)
+    return _product(form, _atom("guard", guard))
 
 
 def _implies(monomial: Monomial, condition: Expr, lines: Lines) -> bool:
