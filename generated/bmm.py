@@ -486,7 +486,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=14,
+    lib=15,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -569,7 +569,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=14,
+    lib=15,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

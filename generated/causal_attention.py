@@ -676,7 +676,7 @@ def causal_attention_forward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_causal_attention_forward,
     reference=causal_attention_forward_reference,
     backward=runtime.Backward(
@@ -786,7 +786,7 @@ def causal_attention_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_causal_attention,
     reference=causal_attention_reference,
     linear=(("v",),),
@@ -2158,7 +2158,7 @@ def causal_attention_backward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_causal_attention_backward,
     reference=causal_attention_backward_reference,
     linear=(("do",),),

@@ -713,7 +713,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=14,
+    lib=15,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -2067,7 +2067,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=14,
+    lib=15,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

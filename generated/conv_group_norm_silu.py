@@ -80,7 +80,7 @@ def conv_group_norm_silu_conv2d_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -245,9 +245,9 @@ def conv_group_norm_silu_conv2d_planes(
 @triton.jit
 def conv_group_norm_silu_conv2d_combine(
     conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, M, F, PQ, Q, P, b_n, conv2d_0, conv2d_1,
-    conv2d_2, conv2d_3,
+    conv2d_2, conv2d_3, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -282,7 +282,7 @@ def conv_group_norm_silu_conv2d_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -500,9 +500,8 @@ def conv_group_norm_silu_y_loop(
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
-    var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -617,9 +616,8 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None,
-    var_sum_count_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
 
@@ -1198,7 +1196,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=14,
+    lib=15,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -1298,7 +1296,7 @@ def conv_group_norm_silu_forward_conv2d_kept_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1485,9 +1483,9 @@ def conv_group_norm_silu_forward_conv2d_kept_planes(
 def conv_group_norm_silu_forward_conv2d_kept_combine(
     conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, PQ, Q, P, b_n, conv2d_0,
     conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
-    conv2d_kept_3,
+    conv2d_kept_3, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1532,7 +1530,7 @@ def conv_group_norm_silu_forward_conv2d_kept_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1923,7 +1921,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=14,
+    lib=15,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -2012,7 +2010,7 @@ def conv_group_norm_silu_backward_mu_loop(
     dy_row, dy_col, mu_row, var_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in two passes over each row.
@@ -2164,7 +2162,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dgroup_norm_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -2273,7 +2271,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     dvar_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0,
     dvar_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
@@ -2403,9 +2401,8 @@ def conv_group_norm_silu_backward_db_loop(
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
-    dbias_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2586,9 +2583,8 @@ def conv_group_norm_silu_backward_db_channels_loop(
     dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1,
-    STAGES: tl.constexpr = 1, CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None,
-    dbias_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, STAGES: tl.constexpr = 1, PARTS=1,
+    CHUNK=0, db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -2737,7 +2733,7 @@ def conv_group_norm_silu_backward_dx_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -2892,9 +2888,9 @@ def conv_group_norm_silu_backward_dx_planes(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3,
+    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -2925,7 +2921,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -3065,7 +3061,7 @@ def conv_group_norm_silu_backward_dw_taps(
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3146,9 +3142,9 @@ def conv_group_norm_silu_backward_dw_taps(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3,
+    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3, PARTS,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up the parts of BLOCK_M x BLOCK_N sums, AHEAD parts at a time."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3178,7 +3174,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_DCONV2D: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -4295,7 +4291,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=14,
+    lib=15,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -58,8 +58,8 @@ def cross_entropy_forward_loop(
     m_kept_row, lse_sum_kept_row, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    m_part_ptr=None, lse_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
+    lse_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -234,7 +234,7 @@ def cross_entropy_forward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=14,
+    lib=15,
     allocate=allocate_cross_entropy_forward,
     reference=cross_entropy_forward_reference,
     backward=runtime.Backward(
@@ -317,7 +317,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=14,
+    lib=15,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -452,7 +452,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=14,
+    lib=15,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

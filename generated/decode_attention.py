@@ -672,7 +672,7 @@ def decode_attention_forward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_decode_attention_forward,
     reference=decode_attention_forward_reference,
     backward=runtime.Backward(
@@ -791,7 +791,7 @@ def decode_attention_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_decode_attention,
     reference=decode_attention_reference,
     linear=(("v",),),
@@ -2182,7 +2182,7 @@ def decode_attention_backward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_decode_attention_backward,
     reference=decode_attention_backward_reference,
     linear=(("do",),),

@@ -829,7 +829,7 @@ def document_attention_forward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_document_attention_forward,
     reference=document_attention_forward_reference,
     backward=runtime.Backward(
@@ -934,7 +934,7 @@ def document_attention_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_document_attention,
     reference=document_attention_reference,
     linear=(("v",),),
@@ -2450,7 +2450,7 @@ def document_attention_backward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_document_attention_backward,
     reference=document_attention_backward_reference,
     linear=(("do",),),

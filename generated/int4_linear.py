@@ -225,7 +225,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=14,
+    lib=15,
     allocate=allocate_int4_linear,
     reference=int4_linear_reference,
     precision=("matmul",),
@@ -518,7 +518,7 @@ def int4_linear_backward_reference(
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=14,
+    lib=15,
     allocate=allocate_int4_linear_backward,
     reference=int4_linear_backward_reference,
     precision=("matmul",),

@@ -450,7 +450,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=14,
+    lib=15,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -861,7 +861,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=14,
+    lib=15,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -1525,7 +1525,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=14,
+    lib=15,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

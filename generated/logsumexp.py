@@ -51,8 +51,8 @@ def logsumexp_forward_loop(
     x_ptr, m_kept_ptr, y_sum_kept_ptr, y_ptr, rows, D, x_row, x_col, m_kept_row,
     y_sum_kept_row, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    m_part_ptr=None, y_sum_part_ptr=None,
+    PASS: tl.constexpr = 0, PARTS_POW2: tl.constexpr = 1, PARTS=1, CHUNK=0, m_part_ptr=None,
+    y_sum_part_ptr=None,
 ):  # fmt: skip
     """Each program takes ROWS rows of any width, BLOCK elements at a time, in one pass over each row.
 
@@ -221,7 +221,7 @@ def logsumexp_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=14,
+    lib=15,
     allocate=allocate_logsumexp_forward,
     reference=logsumexp_forward_reference,
     batch=runtime.Batch({"x": (0, 1)}, (0, 0, 0)),
@@ -298,7 +298,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=14,
+    lib=15,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -484,7 +484,7 @@ def logsumexp_backward_reference(
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=14,
+    lib=15,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "m_kept": (0, 0), "y_sum_kept": (0, 0), "dy": (0, 0)}, (0,)),

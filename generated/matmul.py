@@ -424,7 +424,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=14,
+    lib=15,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -507,7 +507,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=14,
+    lib=15,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

@@ -451,7 +451,7 @@ def max_pool3d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=14,
+    lib=15,
     allocate=allocate_max_pool3d,
     reference=max_pool3d_reference,
     equals=max_pool3d_torch,
@@ -955,7 +955,7 @@ def max_pool3d_forward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=14,
+    lib=15,
     allocate=allocate_max_pool3d_forward,
     reference=max_pool3d_forward_reference,
     backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -1276,7 +1276,7 @@ def max_pool3d_backward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=14,
+    lib=15,
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
     linear=(("x", "dy"),),

@@ -695,7 +695,7 @@ def window_attention_forward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_window_attention_forward,
     reference=window_attention_forward_reference,
     backward=runtime.Backward(
@@ -798,7 +798,7 @@ def window_attention_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_window_attention,
     reference=window_attention_reference,
     linear=(("v",),),
@@ -2146,7 +2146,7 @@ def window_attention_backward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=14,
+    lib=15,
     allocate=allocate_window_attention_backward,
     reference=window_attention_backward_reference,
     linear=(("do",),),

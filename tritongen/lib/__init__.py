@@ -31,4 +31,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 14
+VERSION = 15
