@@ -12,7 +12,13 @@ from tritongen.faults import CompilerFault
 from tritongen.ir.bounds import facts_of
 from tritongen.schedule import form_of
 from tritongen.schedule.classes import pointwise
-from tritongen.schedule.placed import Misplaced, verify_grids, verify_order, verify_places
+from tritongen.schedule.placed import (
+    Misplaced,
+    verify_grids,
+    verify_order,
+    verify_places,
+    verify_stores,
+)
 
 SPECS = Path(__file__).parents[2] / "specs"
 BATCHED = "op f<T: float>(x: T[B, M, K], w: T[B, K, N]) -> y: T[B, M, N] { y[b, m, n] = sum[k](x[b, m, k] * w[b, k, n]) }"
@@ -118,3 +124,14 @@ def test_a_step_that_reads_what_a_later_one_computes_is_found():
     assert len(groups) > 1
     with pytest.raises(Misplaced, match="before it is computed"):
         verify_order("f", groups[::-1])
+
+
+def test_a_variant_that_leaves_a_value_unstored_is_told():
+    """A sum went straight into an output, and a later step read the line that it was the sum of."""
+    built = pipeline.build((SPECS / "embedding.op").read_text(), gradients=True)
+    steps = [s for i in built.items for own in i.printed for p in own.plans for s in p.steps]
+    assert any(step.skeleton == "scatter" for step in steps)
+    for step in steps:
+        verify_stores("f", step)
+        with pytest.raises(Misplaced, match="does not store more"):
+            verify_stores("f", replace(step, stores=(*step.stores, "more")))

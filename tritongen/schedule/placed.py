@@ -1,4 +1,4 @@
-"""Checks every step: a tensor is seen as each access to it says.
+"""Checks every step: a tensor is seen as each access to it says, and each variant stores all values.
 
 Input: a step and the nests that it was made from. Output: nothing, or `Misplaced`, which names the op, the kernel and the
 access. A finding is a bug of a class, never of a spec.
@@ -81,6 +81,16 @@ def verify_grids(op: str, step: Step) -> None:
             if given != wanted:
                 counts = f"{given} programs for {wanted} numbers and tiles"
                 raise Misplaced(f"{op}: {kernel.name}: {counts}")
+
+
+def verify_stores(op: str, step: Step) -> None:
+    """Raises where a variant leaves a value of the step unstored: later steps would read what was never written."""
+    for variant in step.variants:
+        into = dict((*variant.sums, *variant.parts, *variant.zeroed))
+        kernels = {run.kernel for run in variant.launches}
+        stored = {into.get(t, t) for name in kernels for t in step.kernel(name).stores}
+        if left := [t for t in step.stores if t not in stored]:
+            raise Misplaced(f"{op}: {step.name}: {variant.name} does not store {', '.join(left)}")
 
 
 def _programs(walk: Walk, sizes: dict[str, int], blocks: dict[str, int]) -> int:

@@ -209,7 +209,7 @@ def _plain(name, sums, group: Group, stores, box_axes, add: Added, when: tuple[s
         launches.append(Launch(kernels[-1].name, (BEHIND,), warps))
     why = "terms are added atomically where they belong"
     variants = []
-    if _same_thing(sums, group, behind):
+    if _same_thing(sums, group, stores):
         into, fits = ((sums[0].name, stores[-1]),), ("stored_bytes == added_bytes",)
         straight = f"straight into {stores[-1]}: {why}"
         variants.append(
@@ -340,10 +340,10 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     return kernels, (_variant("sparse", sums, why, when, launches, scratch, zeroed),)
 
 
-def _same_thing(sums, group, behind) -> bool:
-    """Whether what is stored is the one sum, but for its dtype."""
+def _same_thing(sums, group, stores) -> bool:
+    """Whether what is stored is the one sum, but for its dtype, under another name alone."""
     rest = [n for n in group.nests if n not in sums]
-    if len(sums) > 1 or len(rest) != 1 or not behind or rest[0].coords != sums[0].coords:
+    if [n.name for n in rest] != [*stores] or len(sums) > 1 or rest[0].coords != sums[0].coords:
         return False
     read = uncast(rest[0].body)
     return isinstance(read, ir.Read) and read.coords == sums[0].coords
