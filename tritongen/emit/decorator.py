@@ -87,7 +87,8 @@ def backward(item: OpPlans) -> str:
     given = {**dict.fromkeys(wrt), **item.handed_on}
     places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in given)
     own = reduced_alone(op)
-    before = {t.name: at for t, at in places if at or t.name in own}
+    # Autograd itself sums over missing leading dims, but adds no f8.
+    before = {t.name: at for t, at in places if at or t.name in own or ir.may_be_f8(t.dtype, op)}
     told += f", before={before}" if before else ""
     told += f", alone={tuple(n for n in before if n in own)}" if own & before.keys() else ""
     if item.handed_on:

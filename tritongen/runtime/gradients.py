@@ -29,7 +29,7 @@ class Backward:
     `name`: the name of the gradient. It is empty if all gradients are handed on.
     `outputs`: the outputs of the op.
     `flags`: the parameters that say which gradients are wanted, one for each of `wrt`. A gradient that is not wanted may be None.
-    `before`: the number of dims in front of the batch dims, for operands that have such.
+    `before`: the number of dims in front of the batch dims, for operands that have such, and for those that may be f8.
     `handed_on`: operands whose gradient is another one, of an output or of one of `wrt`, and its name, such as "dy". If it is `along`
         dims, it is the same along those dims of the operand.
     `alone`: operands over whose batch dims alone the op reduces.
@@ -149,7 +149,7 @@ class Rule:
         found = results | {name: known[of] for name, of in said.handed_on.items()}
         shapes = {name: f"ctx.shapes[{k}]" for k, name in enumerate(self._shaped)}
         found |= {n: f"expanded({found[n]}, {shapes[n]}, {dims})" for n, dims in said.along.items()}
-        # Autograd itself sums over missing leading dims, and casts to another dtype.
+        # Autograd itself sums over missing leading dims, but for f8, and casts to another dtype.
         for name in [name for name in said.before if wanted[name]]:
             own = name if name in said.alone else ""
             found[name] = f"fitted({found[name]}, {shapes[name]}, {said.before[name]}, {own!r})"
