@@ -693,18 +693,25 @@ def test_places_among_batch_dims_have_no_text(reducer):
         gradient_text(text, "f")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y: T[...] { s = max[...](x[...])  y[...] = t[...] * s }",
-        "y: T[...] { m = mean[...](x[...])  c[...] = x[...] - m  s = mean[...](sin(c[...]))  y[...] = t[...] + s }",
-    ],
-    ids=["a max", "a sum of the gradient alone"],
-)
-def test_a_gradient_that_broadcast_batch_dims_would_make_wrong_is_refused(body):
-    """A gradient has the batch dims of the op: with x [3] beside t [2, 3] its sums count every element twice."""
+def test_a_gradient_that_broadcast_batch_dims_would_make_wrong_is_refused():
+    """A gradient has the batch dims of the op: with x [3] beside t [2, 3] a place of the maximum stands at two places of those."""
+    line = "s = max[...](x[...])  y[...] = t[...] * s"
     with pytest.raises(NotDifferentiable, match=r"`\.\.\.` of"):
-        backward(op_of(f"op f<T: float>(x: T[...], t: T[...]) -> {body}"))
+        backward(op_of(f"op f<T: float>(x: T[...], t: T[...]) -> y: T[...] {{ {line} }}"))
+
+
+def test_a_sum_of_gradients_is_over_all_batch_dims():
+    """The gradient of m sums that of c, which has fewer batch dims than the op."""
+    lines = "m = sum[...](x[...])  c[...] = x[...] - m * x[...]  s = mean[...](sin(c[...]))  y[...] = t[...] * s"
+    back = backward(op_of(f"op f<T: float>(x: T[...], t: T[...]) -> y: T[...] {{ {lines} }}"))
+    x, t, dy = (torch.linspace(0.5, 2, n, dtype=torch.float64) for n in (3, 6, 6))
+    t, dy = t.view(2, 3), dy.view(2, 3)
+    known = {"x": x, "t": t, "dy": dy}
+    found = run(back, {p.name: known[p.name] for p in back.params})
+    leaf = x.clone().requires_grad_()
+    y = t * (leaf - leaf.sum() * leaf).sin().mean()
+    (wanted,) = torch.autograd.grad(y, [leaf], dy)
+    assert torch.allclose(found["dx"].sum(0), wanted)
 
 
 @pytest.mark.parametrize("reducer", ["mean", "sum"])

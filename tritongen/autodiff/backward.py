@@ -150,7 +150,9 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     nests = with_row_lines(_pruned(back).nests, tape.free_name)
     nests = with_divisors_of_1(nests, tape.forward, tape.said)
     back = assemble(op, nests, wanted)  # again, without pruned reads
-    tape.refuse(batches.sums_over_fewer(op, back, tape.values))
+    whole = batches.sums_over_all(op, back, tape.values)
+    back = assemble(op, whole, wanted) if whole != back.nests else back
+    tape.refuse(batches.reduces_over_fewer(op, back, tape.values))
     read = batches.with_batches_read(op, back)
     return back if read is back.nests else assemble(op, read, wanted)
 

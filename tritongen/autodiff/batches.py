@@ -8,7 +8,8 @@ places of the op as there are places for one term:
     terms = sum[...](x[...] == x[...] or true)
     dx[...] = ds / (batch / terms)
 
-A mean is right over either. Other reducers are refused, and so are sums of gradients. This module returns the reason, or "".
+A mean is right over either. A sum of gradients in turn is over all batch dims of the op. Other reducers are refused: this module
+returns the reason, or "".
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tritongen.ir.nodes import (
     Tensor,
     kind_of,
     parts,
+    rebuild,
     walk,
     with_parts,
 )
@@ -86,32 +88,70 @@ def over_fewer(op: Op, nest: Nest, forward: Set[Expr] | None = None) -> str:
     return reason if own else ""
 
 
-def sums_over_fewer(op: Op, back: Op, values: Sequence[Nest]) -> str:
+def sums_over_all(op: Op, back: Op, values: Sequence[Nest]) -> tuple[Nest, ...]:
+    """The lines of a gradient. `values` are those of the op.
+
+    A sum of a gradient has terms at all places of the op. If it reads the batch dims of some operands only, its terms read what
+    gives all batch dims, too.
+    """
+    seen, forward = _with_gradients(op, back), _reducers(values)
+    own = {nest.name for nest in back.nests} - {value.name for value in values}
+
+    def whole(body: Expr) -> Expr:
+        kept = forward | {mean_of(e) for e in walk(body)}
+
+        def change(e: Expr) -> Expr:
+            if isinstance(e, Reduce) and e.op == "sum" and e not in kept and narrow(seen, e):
+                return replace(e, body=_read_over_all(op, e.body))
+            return e
+
+        return rebuild(body, change)
+
+    return tuple(replace(n, body=whole(n.body)) if n.name in own else n for n in back.nests)
+
+
+def reduces_over_fewer(op: Op, back: Op, values: Sequence[Nest]) -> str:
     """For the lines of a gradient but `values`, and what these reduce; what comes in has all batch dims, as the outputs have."""
-    whole = (*op.outputs, *map(cotangent, op.outputs))
-    seen = replace(op, outputs=whole, nests=back.nests)
-    forward = {e for nest in values for e in walk(nest.body) if isinstance(e, Reduce)}
+    seen, forward = _with_gradients(op, back), _reducers(values)
     own = (nest for nest in back.nests if nest.name not in {value.name for value in values})
     return next(filter(None, (over_fewer(seen, nest, forward) for nest in own)), "")
 
 
+def _with_gradients(op: Op, back: Op) -> Op:
+    """The op with the lines of its gradient: what comes in is an output of it, too."""
+    return replace(op, outputs=(*op.outputs, *map(cotangent, op.outputs)), nests=back.nests)
+
+
+def _reducers(values: Iterable[Nest]) -> set[Expr]:
+    return {e for nest in values for e in walk(nest.body) if isinstance(e, Reduce)}
+
+
 def with_batches_read(op: Op, back: Op) -> tuple[Nest, ...]:
     """The lines of a gradient. One reads what gives all batch dims if no operand of the gradient does."""
-    incoming = tuple(cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
-    whole = [t for t in (*incoming, *op.outputs) if BATCH_SIZE in t.dims]
     given = {t.name for t in batched(back)}
     every = {t.name for t in batched(op)}
     first = next((o.name for o in back.outputs if BATCH_SIZE in o.dims), "")
-    if every <= given or not first or given & {t.name for t in whole}:
+    if every <= given or not first or given & {t.name for t in _with_all(op)}:
         return back.nests
 
     def read(body: Expr) -> Expr:
         if isinstance(body, Cast):
             return replace(body, arg=read(body.arg))
-        missing = _true_over(op, whole[:1] or batched(op))
-        return Call("where", (missing, body, exprs.number(0, body.dtype)), body.dtype)
+        return _read_over_all(op, body)
 
     return tuple(replace(n, body=read(n.body)) if n.name == first else n for n in back.nests)
+
+
+def _with_all(op: Op) -> list[Tensor]:
+    """The tensors of a gradient that have all batch dims."""
+    incoming = tuple(cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
+    return [t for t in (*incoming, *op.outputs) if BATCH_SIZE in t.dims]
+
+
+def _read_over_all(op: Op, body: Expr) -> Expr:
+    """The value, which also reads what gives all batch dims."""
+    there = _true_over(op, _with_all(op)[:1] or batched(op))
+    return Call("where", (there, body, exprs.number(0, body.dtype)), body.dtype)
 
 
 def _fewer(op: Op, expr: Expr, forward: Set[Expr] | None) -> frozenset[str]:
