@@ -111,6 +111,8 @@ g, f, c, p, r, k, n, d = map(index, "gfcprknd")
 STRIDED = (fact(S, ">=", poly(1)), Define("P", (H - R) // S + 1))
 SQUARE = (fact(S, ">=", poly(1)), fact(C % (S * S), "==", ZERO))
 GROUPED = (fact(G, ">=", poly(1)), fact(F % G, "==", ZERO), fact(C, "==", G * D))
+# two weights in a byte, which say first what F is
+PACKED = (fact(F, "==", D * 2), fact(G, ">=", poly(1)), fact(F % G, "==", ZERO))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,8 @@ GROUPED = (fact(G, ">=", poly(1)), fact(F % G, "==", ZERO), fact(C, "==", G * D)
         (p * S + r, H, STRIDED, {"p": P, "r": R}),
         (f // (F // G) * D + c, C, GROUPED, {"f": F, "c": D}),
         (f // (F // G), G, GROUPED, {"f": F}),
+        (f // (F // G), G, PACKED, {"f": F}),
+        (f // poly(2), D, PACKED, {"f": F}),
         (g * (F // G) + k, F, GROUPED, {"g": G, "k": F // G}),
         ((n + size("shift")) % N, N, (), {"n": N}),
         # the sum of a window of b[j + k] beside b[(i + 1) % W]: only the index says that N is not 0

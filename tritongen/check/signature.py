@@ -281,7 +281,7 @@ def _facts(scope: Scope, op: ast.OpDef) -> None:
              for d in p.type.dims or () if isinstance(d, ast.Size)}  # fmt: skip
     # Divisors that are constants were required to be positive by dims already: facts come after.
     early, scope.facts = scope.facts, []
-    scope.known = bounds.gather((name for name in bound), early)
+    scope.known = bounds.gather(bound, early)
     scope.facts = early
     later = {f.name for f in op.facts if isinstance(f, ast.Define)} - bound
     for fact in op.facts:
@@ -298,9 +298,8 @@ def _facts(scope: Scope, op: ast.OpDef) -> None:
         if isinstance(fact, ast.Define):
             later.discard(fact.name)
         scope.used |= mentions(fact.expr)
-    for v in (*scope.variables.values(), *scope.outputs.values()):
-        for dim in v.dims:
-            scope.known = bounds.learn(scope.known, dim)
+    every = (*scope.variables.values(), *scope.outputs.values())
+    scope.known = bounds.gather(bound, scope.facts, (dim for v in every for dim in v.dims))
 
 
 def _fact(scope: Scope, fact: ast.Fact) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from math import gcd
 
 from tritongen.ir.algebra import (
@@ -36,7 +37,7 @@ from tritongen.ir.algebra import (
     text,
     walk,
 )
-from tritongen.ir.nodes import BATCH, BATCH_SIZE, Define, Fact, Op
+from tritongen.ir.nodes import BATCH, BATCH_SIZE, Define, Fact, Op, Require
 from tritongen.work import priced, remembered
 
 Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
@@ -96,12 +97,30 @@ def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly
     for fact in facts:
         if isinstance(fact, Define):
             known = define(known, fact.name, fact.value)
-    for fact in facts:
-        if not isinstance(fact, Define):
-            known = require(known, fact.left, fact.op, fact.right)
+    said = [fact for fact in facts if isinstance(fact, Require)]
+    found = _required(known, said)
+    if not all(map(partial(_is_named, found), found.quotients)):
+        # K == 2 * P leaves no K that G divides: equalities that do not say a multiple come last.
+        said.sort(key=lambda fact: fact.op == "==" and _quotient(fact.left - fact.right) is None)
+        found = _required(known, said)
     for dim in dims:
-        known = learn(known, dim)
-    return known
+        found = learn(found, dim)
+    return found
+
+
+def _required(facts: Facts, said: Iterable[Require]) -> Facts:
+    for fact in said:
+        facts = require(facts, fact.left, fact.op, fact.right)
+    return facts
+
+
+def _is_named(facts: Facts, name: str) -> bool:
+    """Whether the facts replace what a quotient of theirs is made of by the name for the quotient."""
+    (quotient,) = atoms(facts.quotients[name])
+    return (
+        isinstance(quotient, Floor)
+        and not simplify(quotient.num - quotient.den * size(name), facts).terms
+    )
 
 
 def define(facts: Facts, name: str, value: Poly) -> Facts:
@@ -280,12 +299,8 @@ def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
     weights = [value for _, value in gap.terms if isinstance(value, int)]
     if gap.terms and len(weights) == len(gap.terms):
         gap = gap * Fraction(1, gcd(*weights))  # 2 * H == 128 * G
-    for atom in dict.fromkeys(atoms(gap)):
-        if isinstance(atom, Floor) and gap in (
-            atom.num - atom.den * poly(atom),
-            atom.den * poly(atom) - atom.num,
-        ):
-            return _divides(facts, atom)
+    if (quotient := _quotient(gap)) is not None:
+        return _divides(facts, quotient)
     # The ends of a range are the same for all indices, so they keep their names.
     ends = frozenset[str]().union(*(symbols(end) for pair in facts.ranges.values() for end in pair))
     found = [(name, rest) for name, rest in _alone(gap) if name not in ends or not indices(rest)]
@@ -296,6 +311,16 @@ def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
         defined = (pair for pair in found if left == size(pair[0]))
         return _replace_name(facts, *next(defined, found[0]))
     return learn(learn(facts, gap), -gap)
+
+
+def _quotient(gap: Poly) -> Floor | None:
+    """X // k where the gap is X % k, or less than 0 by that."""
+    for atom in dict.fromkeys(atoms(gap)):
+        if isinstance(atom, Floor):
+            rest = atom.num - atom.den * poly(atom)
+            if gap in (rest, -rest):
+                return atom
+    return None
 
 
 def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
