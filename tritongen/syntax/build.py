@@ -20,6 +20,7 @@ from tritongen.syntax.foreign import python_bool, python_none
 from tritongen.syntax.head import typed
 from tritongen.syntax.lexer import Token
 from tritongen.syntax.limits import MAX_INTEGER, MAX_OPERATIONS, MAX_RANK
+from tritongen.syntax.torch_names import UNFIT
 
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -190,6 +191,7 @@ class Builder:
                 self.error("E104", message, index.span, help, fix=name.lower())
             case _:
                 help = "compute the coordinate on the right, as in `y[i] = x[i + 1]`"
+                help = UNFIT["scatter"] if isinstance(index, ast.Read) else help
                 self.error("E104", "the left side takes indices", index.span, help)
         return index
 

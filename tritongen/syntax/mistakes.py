@@ -152,6 +152,8 @@ def doubled_mark(place: Place) -> Diagnostic | None:
         return place.finding("logical or is written `or`")
     if pair in ("+=", "-=", "*=", "/="):
         help = "write all terms in one line: `y[n] = a[n] + b[n]`; a sum over an index is `sum[k](...)`"
+        if place.token(-1).text == place.token(-2).text == "]":  # y[idx[n]] +=
+            help = UNFIT["scatter"]
         return place.finding("each name is assigned once", help)
     if pair == "{{":
         return place.finding(f"`{pair}` is not expected here", "names are made of a-z, 0-9 and _")
