@@ -55,7 +55,7 @@ def verify_order(op: str, groups: Iterable[Group]) -> None:
     for g in groups:
         new = {n.name for n in g.nests} - there
         if late := set().union(*asked) & new:
-            raise Misplaced(f"{op}: {', '.join(sorted(late))} is read before it is computed")
+            raise Misplaced(f"{op}: {_listed(late)} is read before it is computed")
         there |= new
         asked.append(set().union(*(tensors_read(n.body) for n in g.nests)) - there)
 
@@ -84,13 +84,25 @@ def verify_grids(op: str, step: Step) -> None:
 
 
 def verify_stores(op: str, step: Step) -> None:
-    """Raises where a variant leaves a value of the step unstored: later steps would read what was never written."""
+    """Raises where a variant leaves a value of the step unstored, or a launch reads what none before it has stored."""
     for variant in step.variants:
-        into = dict((*variant.sums, *variant.parts, *variant.zeroed))
-        kernels = {run.kernel for run in variant.launches}
-        stored = {into.get(t, t) for name in kernels for t in step.kernel(name).stores}
-        if left := [t for t in step.stores if t not in stored]:
-            raise Misplaced(f"{op}: {step.name}: {variant.name} does not store {', '.join(left)}")
+        made = {name for name, _, _ in variant.scratch} | {*step.stores}
+        into = (*variant.sums, *variant.parts, *variant.zeroed)  # scratch, and what it becomes
+        there = set[str]()
+        for run in variant.launches:
+            kernel = step.kernel(run.kernel)
+            read = set().union(*(tensors_read(n.body) for n in kernel.nests))
+            if early := read & made - there - {n.name for n in kernel.nests}:
+                raise Misplaced(f"{op}: {kernel.name} reads {_listed(early)}, not stored yet")
+            lowered = kernel.kernel
+            there |= {s.tensor for s in lowered.stores} if lowered else {*kernel.stores}
+            there |= {result for scratch, result in into if scratch in there}
+        if left := {*step.stores} - there:
+            raise Misplaced(f"{op}: {step.name}: {variant.name} does not store {_listed(left)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _programs(walk: Walk, sizes: dict[str, int], blocks: dict[str, int]) -> int:
