@@ -190,7 +190,8 @@ CHECKED = ["layer_norm", "matmul", "max_with_index", "cross_entropy"]
 def opcheck(name: str, operands: list[torch.Tensor]) -> None:
     """torch's own checks of an op and of its gradient, asked for all and for the first alone."""
     op = spec(name)
-    back = op.__wrapped__.__globals__[f"{name}_backward"]
+    module = op.__wrapped__.__globals__
+    op, back = module.get(f"{name}_forward", op), module[f"{name}_backward"]  # as they run
     leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
     params = [p.name for p in params_of(op.__wrapped__)]
     known = dict(zip(params, leaves, strict=False))
@@ -199,7 +200,8 @@ def opcheck(name: str, operands: list[torch.Tensor]) -> None:
     given = op(*operands)
     given = given if isinstance(given, tuple) else (given,)
     pull = [p.name for p in params_of(back.__wrapped__)]
-    outputs = {"max_with_index": ("v", "i"), "cross_entropy": ("loss",)}.get(name, ("y",))
+    kept = [p for p in pull if p not in params and p[0] != "d" and not p.startswith("need_")]
+    outputs = {"max_with_index": ("v", "i"), "cross_entropy": ("loss", *kept)}.get(name, ("y",))
     for y, value in zip(outputs, given, strict=True):
         known |= {
             y: value,
