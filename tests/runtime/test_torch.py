@@ -200,7 +200,7 @@ def opcheck(name: str, operands: list[torch.Tensor]) -> None:
     given = op(*operands)
     given = given if isinstance(given, tuple) else (given,)
     pull = [p.name for p in params_of(back.__wrapped__)]
-    kept = [p for p in pull if p not in params and p[0] != "d" and not p.startswith("need_")]
+    kept = [p for p in pull if p.endswith("_kept")]
     outputs = {"max_with_index": ("v", "i"), "cross_entropy": ("loss", *kept)}.get(name, ("y",))
     for y, value in zip(outputs, given, strict=True):
         known |= {

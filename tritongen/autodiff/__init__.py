@@ -7,7 +7,7 @@ Start with `backward.py`. Its parts:
 
 - `lift` names values that the gradient reads again.
 - `flow` passes a line's gradient to its reads.
-- `places` has terms that go to one place summed before.
+- `places` sums the terms that go to one place, before they are scattered.
 - `invert` and `term` turn each of these into a sum over the read's own indices.
 - `zero` drops what vanishes.
 - `kept` decides what is kept instead of computed again.

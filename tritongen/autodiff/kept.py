@@ -15,10 +15,10 @@ element a max took, as torch keeps it, where its gradient, given `y_at[n] = argm
 H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
 and 1,706.
 What is larger than each result, as attention's weights, is not. The maximum and the sum of each of its rows are, if they are
-no larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are only if
-each result is smaller than what has the rows, as a loss is: found again, each is a pass over rows that registers do not hold.
-A norm's are not: its gradient has the row in hand. Those of images, folds over several dims, are: no program holds an image, so
-each would be one more reading of it. So are folds of what the gradient reads for nothing else.
+no larger than an operand: the gradient would compute the product once more to find them. Other statistics of rows are kept if
+each result is smaller than the operand with the rows, as a loss is. The gradient would otherwise read long rows once more for
+each statistic. A norm's are not kept: its gradient holds the row in registers. Statistics of images, folds over several dims, are
+kept: no program holds an image. So are folds of operands that the gradient reads for nothing else.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _is_of_several_dims(op: Op, line: Nest) -> bool:
 
 
 def _of_large_operands(op: Op, lines: tuple[Nest, ...]) -> set[str]:
-    """Folds of all that an operand has, which is larger than each result: the maximum and the sum of a cross entropy."""
+    """Folds over a whole operand that is larger than each result, such as the maximum and the sum of a cross entropy."""
 
     def is_kept(line: Nest) -> bool:
         if not isinstance(line.body, Reduce) or line.body.is_place or not line.dims:

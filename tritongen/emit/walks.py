@@ -40,7 +40,7 @@ from tritongen.ir.free import free_indices
 from tritongen.schedule.members import operands
 from tritongen.schedule.plan import Level
 
-# Arguments of launches whose programs share rows. How many there are is no constant: a call of other sizes would compile again.
+# Constants of launches whose programs share rows. PARTS is none, so calls of other sizes do not compile again.
 SHARED = {"PASS": 0, "PARTS_POW2": 1}
 
 

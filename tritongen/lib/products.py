@@ -22,7 +22,8 @@ def dot_of_whole(a, b, sum, HALVES: tl.constexpr, PRECISION: tl.constexpr):
     if HALVES:
         whole, high = a.to(tl.bfloat16), b.to(tl.bfloat16)
         low = b - high.to(tl.float32)
-        low = tl.where(low == low, low, 0.0).to(tl.bfloat16)  # inf - inf is no number
+        # If high is infinite, low is not finite, and the sum would be NaN.
+        low = tl.where(tl.abs(low) < float("inf"), low, 0.0).to(tl.bfloat16)
         sum = tl.dot(whole, high, sum)
         return tl.dot(whole, low, sum)
     else:

@@ -39,9 +39,9 @@ def moved(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
 
 
 def beyond(value: torch.Tensor, error, dtype: torch.dtype) -> torch.Tensor | None:
-    """Where a float becomes an integer or f8 of a type that does not hold it, which the language leaves open.
+    """Where a float is converted to an integer or f8 type that cannot hold it. The language leaves the result open.
 
-    A u8 is cut from an i32. Beyond the largest f8, torch's versions and GPUs differ (`judge.py`).
+    A u8 is cut from an i32. Beyond the largest f8, versions of torch and GPUs differ (`judge.py`).
     """
     if dtype.is_floating_point and dtype.itemsize == 1:
         reach = value.abs() if error is None else value.abs() + error

@@ -172,8 +172,8 @@ def differentiable(
 def _tell_inductor(launch: torch._ops.OpOverload) -> None:
     """Registers the lowering that Inductor gives to an op it does not know: a call between its kernels.
 
-    Where Inductor of torch 2.11 registers it by itself, it first prints the op's operands, those of the calls that made them,
-    and so on. In a chain of ops, the time of that is exponential in the length of the chain.
+    Inductor of torch 2.11 would register it too, but it first prints the op with its operands, their operands, and so on. In a
+    chain of ops, this takes time exponential in the length of the chain.
     """
     lowering: Any = sys.modules.get("torch._inductor.lowering")
     if lowering is not None and launch not in lowering.lowerings:

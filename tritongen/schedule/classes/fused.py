@@ -528,9 +528,10 @@ class _Maker:
         return self.split(alone, "part", kernel, group.nests, tiles, boxes)
 
     def numbers_in_parts(self) -> list[Variant]:
-        """Programs share a loop over numbers: a bias has few tiles, each a sum over all batches. None where more than sums follow.
+        """The variant whose programs share a loop over numbers, such as batches; empty if the kernel does more than add.
 
-        A turn has all terms of the first products at once, so that Triton loads those of the next turn ahead.
+        The gradient of a bias has few tiles, and each is a sum over all batches. A step of the loop holds all terms of the first
+        products, so it has no loop inside, and Triton prefetches the operands of the next step.
         """
         walks, nests = walks_of(self.group), self.group.nests
         kernel = lower("", nests, walks, self.stores)

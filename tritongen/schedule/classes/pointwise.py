@@ -102,8 +102,7 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     """Operands of any rank and strides, as three dims."""
     digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in MERGED_DIMS)
     axes = tuple(Axis(d, (digit,)) for d, digit in zip(MERGED_DIMS, digits, strict=True))
-    # Tensors without the last dim have one element for a whole line, if memory runs along that dim. Those that have the same
-    # dims lie alike.
+    # A tensor without the last dim has one element for each line along that dim. Tensors with the same dims share an axis.
     without = [at for _, at in merged if at and len(group.row) - 1 not in at]
     names = {at: f"line{k or ''}" for k, at in enumerate(dict.fromkeys(without))}
     lines = {
