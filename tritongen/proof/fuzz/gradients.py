@@ -34,7 +34,6 @@ from tritongen.runtime.precision import precision
 from tritongen.syntax.parse import parse
 
 TOLERANCE = 1e-5
-CALLS = 2  # of `backward()`
 MOST_POINTS = 2**24  # that the oracle visits for a gradient: some ten seconds
 
 
@@ -97,10 +96,10 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
         return
     if item.through:  # the op runs those kernels if no gradient is wanted, too
         candidates = runner.candidates_of((module, module), item.plans[0], item.plans[0])
-        try_calls(seen, candidates, 2, "backward")
+        try_calls(seen, candidates, seen.effort.calls, "backward")
     progress = runner.Progress(seen.device)
     choices = cases.dtype_choices(derived.forward, seen.device)
-    for k in range(CALLS if choices else 0):
+    for k in range(seen.effort.calls if choices else 0):
         try:
             choice = seen.random.choice(choices)
             case = cases.draw_case(derived.forward, seen.random, choice, seen.device, 0.2)

@@ -38,13 +38,26 @@ from tritongen.proof.reference import differ
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 
-# Ways forced on one call, and for how long: in the interpreter some, if not all are asked for, and on a GPU.
-SOME, ALL = (4, 2.0), (8, 60.0)
 TURNS = 5.0  # how much larger than those the call is that meets several blocks
 DRAWS = 8  # of which the call is chosen that meets every way
 LARGE = 0.1  # of the calls may be as large as `check` draws them
 TWICE = 4  # every so many specs
 PLAIN = ("normal", "positive", "integers")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is tried of an op: its calls, the ways forced on each, and those of one more call, which meets many."""
+
+    calls: int
+    each: int
+    last: int
+    seconds: float  # of each call, for forced ways
+
+
+# In the interpreter, a way takes some 50 ms. On a GPU it compiles its kernels, which takes seconds.
+IN_INTERPRETER, ON_GPU = Effort(2, 4, 99, 2.0), Effort(1, 0, 3, 60.0)
+ALL_WAYS = Effort(2, 8, 99, 60.0)
 
 
 @dataclass(slots=True)
@@ -54,7 +67,7 @@ class Trial:
     device: str
     random: Random
     deadline: float
-    ways: tuple[int, float] = SOME
+    effort: Effort = IN_INTERPRETER
     twice: bool = False  # whether the gradient of the gradient is derived, too
     findings: list[dict[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -99,7 +112,6 @@ def trial(
     name: str,
     seed: int,
     device: str = "cpu",
-    calls: int = 2,
     seconds: float = 60,
     grad: bool = True,
     all_ways: bool = False,
@@ -109,13 +121,13 @@ def trial(
     from tritongen.proof.fuzz.gradients import try_gradients
 
     warnings.filterwarnings("ignore")
-    forced_ones = ALL if all_ways or device == "cuda" else SOME
+    effort = ALL_WAYS if all_ways else ON_GPU if device == "cuda" else IN_INTERPRETER
     end, twice = time.monotonic() + seconds, seed % TWICE == 0 if twice is None else twice
-    seen = Trial(device, Random(seed), end, forced_ones, twice)
+    seen = Trial(device, Random(seed), end, effort, twice)
     with seen.stage("build"):
         built = pipeline.build(text, name)
         nests = pipeline.build(text, name, only="nest")
-        try_built(seen, built, nests, calls)
+        try_built(seen, built, nests, effort.calls)
         if grad and not seen.findings and not seen.refused:
             try_gradients(seen, text, nests)
     return {
@@ -161,11 +173,11 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     op = candidates[0].plan.op
     choices = list(cases.dtype_choices(op, seen.device))
     seen.random.shuffle(choices)
-    most, for_seconds = seen.ways
+    effort = seen.effort
     # Loops of kernels that were lowered go round several times.
     large = 0.5 if candidates[0].folds else LARGE
     long = long_sizes(op, candidates[:1])
-    ways, end = list(candidates[1:-1]), time.process_time() + for_seconds
+    ways, end = list(candidates[1:-1]), time.process_time() + effort.seconds
     seen.random.shuffle(ways)
     for k in range(calls + bool(long or ways) if choices else 0):
         if seen.lost or time.monotonic() > seen.deadline:
@@ -181,9 +193,9 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
                 case = cases.draw_case(op, random, typing, seen.device, share)
         except cases.NoCase:
             continue
-        forced_ones = ways if last else ways[k::calls][:most]
+        forced_ones = ways[: effort.last] if last else ways[k::calls][: effort.each]
         if last:
-            k, end = 0, time.process_time() + for_seconds
+            k, end = 0, time.process_time() + effort.seconds
         with precision(case.precision):
             problems = problems_of(seen, (candidates[0], candidates[-1]), forced_ones, case, k, end)
         for problem, names in problems.items():
