@@ -17,6 +17,7 @@ from tritongen.schedule.placed import (
     verify_grids,
     verify_order,
     verify_places,
+    verify_scratch,
     verify_stores,
 )
 
@@ -139,3 +140,23 @@ def test_a_variant_that_leaves_a_value_unstored_is_told():
             late = replace(variant, launches=variant.launches[::-1])
             with pytest.raises(Misplaced, match="not stored yet"):
                 verify_stores("f", replace(step, variants=(late,)))
+
+
+def test_scratch_of_another_shape_is_told():
+    """Of two sums at one place, one was a table of [j, l] and the other one of [l, j]. Both had the dims of the first."""
+    built = pipeline.build((SPECS / "embedding.op").read_text(), gradients=True)
+    steps = [s for i in built.items for own in i.printed for p in own.plans for s in p.steps]
+    found = 0
+    for step in steps:
+        for variant in step.variants:
+            for k, (name, dtype, shape) in enumerate(variant.scratch):
+                held = {n.name for run in variant.launches for n in step.kernel(run.kernel).nests}
+                if name not in held or len(set(shape)) < 2:
+                    continue
+                scratch = [*variant.scratch]
+                scratch[k] = name, dtype, shape[::-1]
+                wrong = replace(variant, scratch=tuple(scratch))
+                with pytest.raises(Misplaced, match="has dims"):
+                    verify_scratch("f", replace(step, variants=(wrong,)))
+                found += 1
+    assert found

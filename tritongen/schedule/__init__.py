@@ -38,7 +38,13 @@ from tritongen.schedule.held import with_held
 from tritongen.schedule.means import with_means, with_second_looks
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.of_two import of_two
-from tritongen.schedule.placed import verify_grids, verify_order, verify_places, verify_stores
+from tritongen.schedule.placed import (
+    verify_grids,
+    verify_order,
+    verify_places,
+    verify_scratch,
+    verify_stores,
+)
 from tritongen.schedule.plan import Chunks, Plan, Step
 from tritongen.schedule.row_totals import with_row_totals
 from tritongen.schedule.stored_factors import with_stored_factors
@@ -98,6 +104,7 @@ def plan_op(
         verify_places(own, made, told.nests, dims, facts)
         verify_grids(own, made)
         verify_stores(own, made)
+        verify_scratch(own, made)
         if op.gradient == "none" and made.skeleton in ("pointwise", "rows") and not made.orders:
             made = replace(made, optional=alike_outputs(made, outputs, dims))
         reason = no_product(g, nests, facts)

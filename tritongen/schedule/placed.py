@@ -101,6 +101,28 @@ def verify_stores(op: str, step: Step) -> None:
             raise Misplaced(f"{op}: {step.name}: {variant.name} does not store {_listed(left)}")
 
 
+def verify_scratch(op: str, step: Step) -> None:
+    """Raises where a variant allocates a value in another shape than its kernels see."""
+    random = Random(0)
+    for variant in step.variants:
+        kernels = [step.kernel(run.kernel) for run in variant.launches]
+        dims = {n.name: n.dims for kernel in kernels for n in kernel.nests}
+        for name, _, shape in variant.scratch:
+            if name not in dims:
+                continue  # parts of sums, or counters
+            numbers = [p for _, p in step.facts]
+            said = set[str]().union(*map(symbols, numbers))
+            said |= set[str]().union(*map(symbols, dims[name])) - {fact for fact, _ in step.facts}
+            for _ in range(4):
+                sizes = {s: random.choice((64, 96, 128, 192)) for s in sorted(said)}
+                facts = {fact: int(evaluate(p, sizes)) for fact, p in step.facts}
+                sizes = facts | sizes  # some dims are numbers of the step, such as COPIES
+                given = [rules.evaluate(rule, facts) for rule in shape]
+                wanted = [int(evaluate(p, sizes)) for p in dims[name]]
+                if given != wanted:
+                    raise Misplaced(f"{op}: {variant.name}: {name} has dims {given}, not {wanted}")
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 

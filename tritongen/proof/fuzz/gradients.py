@@ -18,6 +18,7 @@ import torch
 from tritongen import pipeline
 from tritongen.autodiff import gradient
 from tritongen.check import check
+from tritongen.errors import SpecError
 from tritongen.ir.batches import reduced_alone
 from tritongen.ir.interp import count_points, run
 from tritongen.ir.nodes import BATCH_SIZE, Op, kind_of
@@ -26,7 +27,7 @@ from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
 from tritongen.proof import cases, excluded, runner
 from tritongen.proof.fuzz.second import try_second
-from tritongen.proof.fuzz.trial import Trial, try_built, try_calls
+from tritongen.proof.fuzz.trial import Trial, is_too_long, try_built, try_calls
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.proof.variants import chunks_forced
 from tritongen.runtime.load import load_text
@@ -69,8 +70,13 @@ def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
 
 
 def _built(seen: Trial, back: Op, printed: str) -> tuple[pipeline.Module, pipeline.Module] | None:
-    """The gradient from its text, chosen and as general nests."""
-    again = check(parse(printed, "gradient"))[-1].typings[0]
+    """The gradient from its text, chosen and as general nests; None if the text is longer than a spec may be."""
+    try:
+        again = check(parse(printed, "gradient"))[-1].typings[0]
+    except SpecError as error:
+        if is_too_long(error):
+            return None
+        raise
     if print_op(again) != printed:
         seen.found("gradient text", f"it prints otherwise once parsed:\n{printed}")
     verify(again)

@@ -101,6 +101,11 @@ class Trial:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+def is_too_long(error: SpecError) -> bool:
+    """Whether a text that was derived is refused for its length alone."""
+    return {d.code for d in error.diagnostics} == {"E009"}
+
+
 def last_lines(error: BaseException) -> str:
     """The exception first, for its kind; then where it came from."""
     lines = "".join(traceback.format_exception(error, limit=-4)).strip().split("\n")

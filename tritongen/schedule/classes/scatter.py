@@ -217,13 +217,19 @@ def _plain(name, sums, group: Group, stores, box_axes, add: Added, when: tuple[s
         )
     if behind:
         config = (*apart, *config)
-    shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
-    scratch = ((n.name, n.dtype, shape) for n in sums if n.name not in stores)
+    shapes = _shapes(sums)
+    scratch = ((n.name, n.dtype, shapes[n.name]) for n in sums if n.name not in stores)
     zeroed = ((name, name) for name in added)
     return kernels, [
         *variants,
         _variant("scatter", sums, why, when, launches, scratch, zeroed, (), config),
     ]
+
+
+def _shapes(sums) -> dict[str, tuple[str, ...]]:
+    """The dims of each sum as numbers of the step, which has those of the first one."""
+    named = {c: f"extent_{k}" for k, c in enumerate(sums[0].coords)}
+    return {n.name: tuple(named[c] for c in n.coords) for n in sums}
 
 
 def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
@@ -259,8 +265,8 @@ def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
         Launch(add.name, (ADD,)),
         Launch(merge.name, ("cdiv(places, 1024 // pow2(COPIES))",), together),
     )
-    shape = ("COPIES", *(f"extent_{k}" for k in range(len(sums[0].dims))))
-    scratch = ((n.name, n.dtype, shape) for n in dealt.values())
+    shapes = _shapes(sums)
+    scratch = ((n.name, n.dtype, ("COPIES", *shapes[sum_])) for sum_, n in dealt.items())
     zeroed = ((name, name) for name in own)
     return (add, merge), _variant("copies", sums, why, when, launches, scratch, zeroed)
 
@@ -341,9 +347,11 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
 
 
 def _same_thing(sums, group, stores) -> bool:
-    """Whether what is stored is the one sum, but for its dtype, under another name alone."""
+    """Whether all that is stored is the one sum, but for its dtype, under another name alone."""
     rest = [n for n in group.nests if n not in sums]
-    if [n.name for n in rest] != [*stores] or len(sums) > 1 or rest[0].coords != sums[0].coords:
+    if [n.name for n in rest] != [*stores] or len(rest) > 1 or len(sums) > 1:
+        return False
+    if rest[0].coords != sums[0].coords:
         return False
     read = uncast(rest[0].body)
     return isinstance(read, ir.Read) and read.coords == sums[0].coords
