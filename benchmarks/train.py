@@ -1,7 +1,7 @@
 """Trains a GPT and a small ResNet with torch's layers and with tritongen's, eager and compiled.
 
     python benchmarks/train.py --model gpt|resnet --out FOLDER [--steps 300] [--device cuda] [--dtype bf16]
-                               [--seeds 3] [--backend inductor] [--tiny]
+                               [--seeds 3] [--backend inductor] [--mode reduce-overhead] [--tiny]
     python benchmarks/train.py --model gpt-large|resnet50 --speed --seeds 1 --steps 15 --out FOLDER
 
 First the gradients of step 0 are compared with torch's in f64: ours and torch's, in f32 and under autocast. Then the models
@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         parts = ours() if way.startswith("tritongen") else TORCH
         with device:  # the weights are drawn there: a large model takes long on a CPU
             made = make(options.model, parts, sizes, seed)
-        return torch.compile(made, backend=options.backend) if way.endswith("compiled") else made
+        compiled = {"backend": options.backend, "mode": options.mode}
+        return torch.compile(made, **compiled) if way.endswith("compiled") else made
 
     dtype = DTYPES[options.dtype]
     results["gradients"] = {}
@@ -88,6 +89,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", default="bf16", choices=tuple(DTYPES), help="of autocast")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
+    parser.add_argument("--mode", help="of torch.compile: reduce-overhead records CUDA graphs")
     parser.add_argument(
         "--speed", action="store_true", help="no gradients in f64: for large models"
     )
