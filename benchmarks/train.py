@@ -157,7 +157,7 @@ def stepper(
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return loss.detach()
+        return loss.detach().clone()  # a CUDA graph overwrites it
 
     return step
 

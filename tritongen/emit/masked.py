@@ -37,7 +37,10 @@ class Lanes:
         if read.tensor in self.computed:
             return self.computed[read.tensor]
         along = read.fill is None and free_indices(read) & self.columns
-        return self.tensors.get(read.tensor) if along else UNKNOWN
+        value = self.tensors.get(read.tensor) if along else UNKNOWN
+        if value in (math.inf, -math.inf) and not _holds_infinity(read.dtype, self.op):
+            return UNKNOWN
+        return value
 
 
 def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
@@ -74,8 +77,13 @@ def _cast(value: float | None, dtype: str, op: ir.Op) -> float | None:
         return float(value != 0)
     if dtype in WIDE or value in (0.0, 1.0, -1.0):
         return value
-    no_infinity = set(NARROW_FLOATS) & set(ir.dtypes_of(dtype, op))
-    return value if math.isinf(value) and not no_infinity else UNKNOWN
+    return value if math.isinf(value) and _holds_infinity(dtype, op) else UNKNOWN
+
+
+def _holds_infinity(dtype: str, op: ir.Op) -> bool:
+    """Whether the type has infinities in each call."""
+    narrow = set(NARROW_FLOATS) & set(ir.dtypes_of(dtype, op))
+    return ir.kind_of(dtype, op) == "float" and not narrow
 
 
 def choose_fill(
