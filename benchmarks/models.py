@@ -4,7 +4,7 @@
     loss = model(*batch)
 
 The attention of `ours()` is the op ATTENTION below, since specs/attention.op takes only half types and no mask. Its
-gradient is derived. Both models add their residual streams by torch.
+gradient is derived. The GPT adds its residual stream by torch.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ op max_pool<T: float>(x: T[N, C, H, W], const win: int = 2) -> y: T[N, C, P, Q]
     with P = (H + 2 * (win // 3) - win) // 2 + 1, Q = (W + 2 * (win // 3) - win) // 2 + 1, win >= 2 {
   y = max_pool2d(x, win, 2, win // 3)
 }"""
-# One type parameter for both: equal gradients of one dtype are one tensor.
-ADD_RELU = "op add_relu<T: float>(x: T[...], y: T[...]) -> z: T[...] { z = relu(x + y) }"
 MEAN_POOL = "op mean_pool<T: float>(x: T[N, C, ...]) -> y: T[N, C] { y = global_avg_pool(x) }"
 Batch = tuple[Tensor, Tensor]  # what goes in, and what is right
 
@@ -48,7 +46,7 @@ class Parts:
     layers: Any
     gelu_linear: Callable[[int, int], nn.Module]
     norm_relu: Callable[[int], nn.Module]  # of images
-    add_relu: Callable[[Tensor, Tensor], Tensor]
+    norm_add_relu: Callable[[int], nn.Module]  # of images and what is added to them
     attention: Callable[[Tensor, Tensor, Tensor], Tensor]  # causal
     max_pool: Callable[
         [Tensor, int], Tensor
@@ -66,11 +64,16 @@ class NormRelu(nn.BatchNorm2d):
         return F.relu(super().forward(x))
 
 
+class NormAddRelu(nn.BatchNorm2d):
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return F.relu(super().forward(x) + residual)
+
+
 TORCH = Parts(
     nn,
     GeluLinear,
     NormRelu,
-    lambda x, y: F.relu(x + y),
+    NormAddRelu,
     lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
     lambda x, win: F.max_pool2d(x, win, 2, win // 3),
     lambda x: x.mean((2, 3)),
@@ -84,7 +87,7 @@ def ours() -> Parts:
         tritongen.nn,
         lambda width, hidden: tritongen.nn.Linear(width, hidden, activation="gelu"),
         lambda width: tritongen.nn.BatchNorm2d(width, activation="relu"),
-        tritongen.compile_op(ADD_RELU),
+        lambda width: tritongen.nn.BatchNorm2d(width, activation="relu"),
         lambda q, k, v: attention(q, k, v, q.shape[-1] ** -0.5),
         tritongen.compile_op(MAX_POOL),
         tritongen.compile_op(MEAN_POOL),
@@ -199,7 +202,6 @@ class Residual(nn.Module):
     def __init__(self, parts: Parts, before: int, width: int, stride: int, wide: bool):
         super().__init__()
         layers, out = parts.layers, 4 * width if wide else width
-        self.add_relu = parts.add_relu
         forms = [(width, 3, stride), (width, 3, 1)]
         if wide:
             forms = [(width, 1, 1), (width, 3, stride), (out, 1, 1)]
@@ -208,7 +210,7 @@ class Residual(nn.Module):
             conv = layers.Conv2d(last, channels, kernel, step, kernel // 2, bias=False)
             self.convs.append(conv)
             last_one = len(self.norms) + 1 == len(forms)
-            norm = layers.BatchNorm2d if last_one else parts.norm_relu
+            norm = parts.norm_add_relu if last_one else parts.norm_relu
             self.norms.append(norm(channels))
             last = channels
         self.beside = nn.Sequential()
@@ -217,10 +219,10 @@ class Residual(nn.Module):
             self.beside = nn.Sequential(beside, layers.BatchNorm2d(out))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = x
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            y = norm(conv(y))
-        return self.add_relu(y, self.beside(x))
+        y, (*convs, conv), (*norms, norm) = x, self.convs, self.norms
+        for above, own in zip(convs, norms, strict=True):
+            y = own(above(y))
+        return norm(conv(y), self.beside(x))
 
 
 class ResNet(nn.Module):

@@ -211,6 +211,10 @@ class _BatchNorm(_Activated):
     """The `forward` of batch norms. A mixin in front of torch's class."""
 
     def forward(self: Any, x: Tensor) -> Tensor:
+        return self._normed("", x)
+
+    def _normed(self: Any, form: str, x: Tensor, *beside: Tensor) -> Tensor:
+        """`form`: the end of the ops' names. They take `beside` behind x."""
         self._check_input_dim(x)
         running = self.running_mean  # asked once: torch looks a buffer up in Python
         if running is not None and x.shape[1] != self.num_features:
@@ -219,15 +223,16 @@ class _BatchNorm(_Activated):
         rest = {"gain": self.weight, "bias": self.bias, "eps": self.eps}
         rest["activation"] = self.activation
         if not self.training and running is not None:
-            return call("batch_norm_eval", x, running, self.running_var, **rest)
+            seen = running, self.running_var
+            return call(f"batch_norm_eval{form}", x, *beside, *seen, **rest)
         count = x.numel() // max(1, x.shape[1])
         if count == 1:
             raise ValueError(f"{type(self).__name__}: expected more than one value a channel")
         rest |= {"V": torch.float64} if x.dtype == torch.float64 else {}
-        mean, unbiased, y = call("batch_norm", x, unbias=count / max(1, count - 1), **rest)
+        unbias = count / max(1, count - 1)
+        mean, unbiased, y = call(f"batch_norm{form}", x, *beside, unbias=unbias, **rest)
         if self.training and running is not None:
-            seen = [mean.detach(), unbiased.detach()]
-            self._follow([running, self.running_var], seen, count)
+            self._follow([running, self.running_var], [mean.detach(), unbiased.detach()], count)
         return y
 
     def _follow(self: Any, running: list[Tensor], seen: list[Tensor], count: int) -> None:
@@ -259,7 +264,20 @@ class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
-    """torch.nn.BatchNorm2d. x: [N, C, H, W]. The rest is as for BatchNorm1d."""
+    """torch.nn.BatchNorm2d, with an optional activation, and a tensor added in front of it, in the same kernel.
+
+        norm(x, residual)   # activation(torch.nn.BatchNorm2d(...)(x) + residual)
+
+    Shape:
+        x, and residual if given: [N, C, H, W], of one dtype.
+
+    The rest is as for BatchNorm1d.
+    """
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        if residual is None:
+            return self._normed("", x)
+        return self._normed("_residual", x, residual)
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):

@@ -160,14 +160,18 @@ def test_an_activation_stands_behind_the_product():
 
 
 @pytest.mark.parametrize("training", (True, False))
-def test_an_activation_stands_behind_the_norm(training):
+@pytest.mark.parametrize("residual", (True, False))
+def test_an_activation_stands_behind_the_norm(training, residual):
     ours, theirs = nn.BatchNorm2d(4, activation="relu"), torch.nn.BatchNorm2d(4)
-    x, found = randn(3, 4, 5, 5).contiguous(memory_format=LAST), []
-    for layer, act in ((ours, lambda y: y), (theirs, torch.relu)):
+    given = [randn(3, 4, 5, 5).contiguous(memory_format=LAST) for _ in range(1 + residual)]
+    by_torch, found = lambda x, *residual: torch.relu(sum(residual, theirs(x))), []
+    for layer, call in ((ours, ours), (theirs, by_torch)):
         layer.train(training)
-        leaf = x.clone().requires_grad_()
-        y = act(layer(leaf))
-        found.append((y, *torch.autograd.grad(y.square().sum(), (leaf, *layer.parameters()))))
+        leaves = [x.clone().requires_grad_() for x in given]
+        y = call(*leaves)
+        found.append((y, *torch.autograd.grad(y.square().sum(), (*leaves, *layer.parameters()))))
+    assert found[0][0].is_contiguous(memory_format=LAST)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
     for got, right in zip(*found, strict=True):
         torch.testing.assert_close(got, right)
     assert "activation='relu'" in repr(ours)
