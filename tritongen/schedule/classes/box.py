@@ -13,6 +13,7 @@ from tritongen.ir.algebra import index
 from tritongen.schedule.classes import nest
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Step, Variant
+from tritongen.schedule.taps import of_whole_quotients
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -26,6 +27,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts, rows="rows", cols="cols") -> Step:
     """`rows`, `cols`: what its rules call how many there are, in a step that has other rows."""
+    group = replace(group, nests=tuple(of_whole_quotients(n, facts) for n in group.nests))
     numbers, kernel, variant = _tiles(
         f"{name}_box", "box", group, stores, group.row[-1], rows, cols
     )
