@@ -498,8 +498,8 @@ def avg_pool2d_backward_window(
 @triton.jit
 def avg_pool2d_backward_box(
     dy_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, dx_0, dx_1, dx_2, dx_3,
-    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     W, dy_0, dy_1, dy_2 = lib.multiples((W, dy_0, dy_1, dy_2), VEC)
@@ -514,26 +514,27 @@ def avg_pool2d_backward_box(
     # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
     #     (w + pad - s) / stride] else 0.0)
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for r in range(win):
-        for s in range(win):
-            dy_p_num = h + pad - r
-            dy_q_num = col + pad - s
+    for t in range((win - 1) // stride + 1):
+        for t2 in range((win - 1) // stride + 1):
+            dy_p = lib.floor_div(h + pad, stride) - t
+            dy_q = lib.floor_div(col + pad, stride) - t2
             dy = tl.load(
-                dy_ptr
-                + n * dy_0
-                + c * dy_1
-                + dy_p_num // stride * dy_2
-                + dy_q_num // stride * dy_3,
-                mask=inside
-                & (dy_p_num % stride == 0)
-                & (dy_p_num >= 0)
-                & (dy_p_num // stride < P)
-                & (dy_q_num % stride == 0)
-                & (dy_q_num >= 0)
-                & (dy_q_num // stride < Q),
+                dy_ptr + n * dy_0 + c * dy_1 + dy_p * dy_2 + dy_q * dy_3,
+                mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
                 other=0.0,
             ).to(COMPUTE)
-            dx_sum += dy
+            dx_sum += tl.where(
+                (
+                    lib.floor_div(h + pad, stride) * stride + win
+                    > h + tl.cast(t, tl.int64) * stride + pad
+                )
+                & (
+                    lib.floor_div(col + pad, stride) * stride + win
+                    > tl.cast(t2, tl.int64) * stride + col + pad
+                ),
+                dy,
+                0.0,
+            )
     dx = dx_sum / (win * win)
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx, mask=inside)
 
@@ -597,7 +598,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
         avg_pool2d_backward_box[grid](
             dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
             INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            pad=pad, stride=stride, VEC=lib.vec(W, *dy.stride()[:3], *dx.stride()[:3]),
+            stride=stride, pad=pad, VEC=lib.vec(W, *dy.stride()[:3], *dx.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

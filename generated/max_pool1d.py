@@ -367,8 +367,8 @@ def max_pool1d(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_forward_channels(
-    x_ptr, y_at_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
-    y_2,
+    x_ptr, y_at_kept_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_at_kept_0, y_at_kept_1,
+    y_at_kept_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -383,7 +383,8 @@ def max_pool1d_forward_channels(
     kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -394,11 +395,16 @@ def max_pool1d_forward_channels(
                 other=float("-inf"),
             ).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, p] = i32(y_at[n, c, p])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + tl.cast(col, tl.int64) * y_at_1 + (step + i) * y_at_2,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + tl.cast(col, tl.int64) * y_at_kept_1
+            + (step + i) * y_at_kept_2,
             kept[2 * i],
             mask=(row < N) & (step + i < P) & (col < C),
         )
@@ -412,11 +418,12 @@ def max_pool1d_forward_channels(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_runs(
-    x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
-    y_2,
-    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr,
-    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_kept_0, y_at_kept_1,
+    y_at_kept_2, y_0, y_1, y_2,
+    VEC_Y_AT_KEPT: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_Y: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
@@ -428,12 +435,12 @@ def max_pool1d_forward_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + dil * win - dil - pad) // RUN
     start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y)
+    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y_AT_KEPT)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
-    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
-    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
+    y_at_kept_0 = tl.multiple_of(tl.cast(y_at_kept_0, tl.int64), VEC_Y_AT_KEPT)
+    y_at_kept_1 = tl.multiple_of(tl.cast(y_at_kept_1, tl.int64), VEC_Y_AT_KEPT)
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     n = (row // C).to(tl.int64)
@@ -441,7 +448,8 @@ def max_pool1d_forward_runs(
     kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         x_line = ()
@@ -456,11 +464,16 @@ def max_pool1d_forward_runs(
         for r in tl.static_range(win):
             x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, p] = i32(y_at[n, c, p])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + c * y_at_kept_1
+            + tl.cast(col + i * BLOCK, tl.int64) * y_at_kept_2,
             kept[2 * i],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
@@ -474,8 +487,8 @@ def max_pool1d_forward_runs(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_window(
-    x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
-    y_2,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_kept_0, y_at_kept_1,
+    y_at_kept_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -490,7 +503,8 @@ def max_pool1d_forward_window(
     kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -501,11 +515,16 @@ def max_pool1d_forward_window(
                 other=float("-inf"),
             ).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, p] = i32(y_at[n, c, p])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + c * y_at_kept_1
+            + tl.cast(col + i * BLOCK, tl.int64) * y_at_kept_2,
             kept[2 * i],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
@@ -518,15 +537,15 @@ def max_pool1d_forward_window(
 
 @triton.jit
 def max_pool1d_forward_box(
-    x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
-    y_2,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_kept_0, y_at_kept_1,
+    y_at_kept_2, y_0, y_1, y_2,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    P, x_0, x_1, y_at_0 = lib.multiples((P, x_0, x_1, y_at_0), VEC)
-    y_at_1, y_0, y_1 = lib.multiples((y_at_1, y_0, y_1), VEC)
+    P, x_0, x_1, y_at_kept_0 = lib.multiples((P, x_0, x_1, y_at_kept_0), VEC)
+    y_at_kept_1, y_0, y_1 = lib.multiples((y_at_kept_1, y_0, y_1), VEC)
     tiles = lib.blocks(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -534,7 +553,8 @@ def max_pool1d_forward_box(
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-    # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+    #     -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r in range(win):
@@ -546,7 +566,13 @@ def max_pool1d_forward_box(
         ).to(COMPUTE)
         y_max, y_at = lib.first_max(y_max, y_at, x, r)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
-    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + col * y_at_2, y_at, mask=inside)
+    # y_at_kept[n, c, p] = i32(y_at[n, c, p])
+    y_at_kept = y_at.to(tl.int32)
+    tl.store(
+        y_at_kept_ptr + n * y_at_kept_0 + c * y_at_kept_1 + col * y_at_kept_2,
+        y_at_kept,
+        mask=inside,
+    )
     tl.store(y_ptr + n * y_0 + c * y_1 + col * y_2, y_max, mask=inside)
 
 
@@ -595,8 +621,8 @@ def choose_max_pool1d_forward(
     )  # fmt: skip
 
 
-def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
-    """Computes y, y_at with the chosen variant. Does not check operands."""
+def launch_max_pool1d_forward(x, y, y_at_kept, win, stride, pad, dil) -> None:
+    """Computes y_at_kept, y with the chosen variant. Does not check operands."""
     N, C, L = x.shape
     P = y.shape[2]
     lines = C * N
@@ -605,7 +631,7 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
         terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
         cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
         dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
-        stored_last=y_at.stride(1) < y_at.stride(2), itemsize=x.element_size(),
+        stored_last=y.stride(1) < y.stride(2), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -618,30 +644,29 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
         STEPS = config["STEPS"]
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool1d_forward_channels[grid](
-            x, y_at, y, N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, N, P, C, L, *x.stride(), *y_at_kept.stride(), *y.stride(),
             **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_forward_runs[grid](
-            x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)),
+            x, y_at_kept, y, C * N, P, C, L, *x.stride(), *y_at_kept.stride(), *y.stride(),
+            VEC_Y_AT_KEPT=math.gcd(16, y_at_kept.shape[2], y_at_kept.stride(0), y_at_kept.stride(1)),
             VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
-            VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), **constants,
-            **config,
+            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_forward_window[grid](
-            x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, C * N, P, C, L, *x.stride(), *y_at_kept.stride(), *y.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_forward_box[grid](
-            x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, C * N, P, C, L, *x.stride(), *y_at_kept.stride(), *y.stride(),
             INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P, *x.stride()[:2], *y_at.stride()[:2], *y.stride()[:2]), **constants,
+            VEC=lib.vec(P, *x.stride()[:2], *y_at_kept.stride()[:2], *y.stride()[:2]), **constants,
             **config,
         )  # fmt: skip
 
@@ -653,8 +678,8 @@ def allocate_max_pool1d_forward(
     y = allocate_max_pool1d(x, win, stride, pad, dil)
     N, C, _ = x.shape
     P = y.shape[2]
-    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
-    return y, y_at
+    y_at_kept = torch.empty((N, C, P), dtype=torch.int32, device=x.device)
+    return y, y_at_kept
 
 
 def max_pool1d_forward_reference(
@@ -667,8 +692,21 @@ def max_pool1d_forward_reference(
     N, C, L = x.shape
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
 
-    # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     r = torch.arange(win, device=x.device)
+    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
+    for n_block, c_block, p_block in lib.box_parts(win, N, C, P):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None]
+        y_at[n_block, c_block, p_block] = lib.first_extreme(
+            True, lib.read_else(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
+        )
+
+    # y_at_kept[n, c, p] = i32(y_at[n, c, p])
+    y_at_kept = y_at.to(torch.int32).clone(memory_format=torch.contiguous_format)
+
+    # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y = torch.empty((N, C, P), dtype=T, device=x.device)
     for n_block, c_block, p_block in lib.box_parts(win, N, C, P):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
@@ -689,17 +727,7 @@ def max_pool1d_forward_reference(
             )
         ).to(T)
 
-    # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
-    for n_block, c_block, p_block in lib.box_parts(win, N, C, P):
-        n = torch.arange(N, device=x.device)[n_block, None, None, None]
-        c = torch.arange(C, device=x.device)[c_block, None, None]
-        p = torch.arange(P, device=x.device)[p_block, None]
-        y_at[n_block, c_block, p_block] = lib.first_extreme(
-            True, lib.read_else(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
-        )
-
-    return y, y_at
+    return y, y_at_kept
 
 
 @runtime.op(
@@ -707,7 +735,7 @@ def max_pool1d_forward_reference(
     lib=15,
     allocate=allocate_max_pool1d_forward,
     reference=max_pool1d_forward_reference,
-    backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y", "y_at")),
+    backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
 )
 def max_pool1d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
@@ -716,26 +744,26 @@ def max_pool1d_forward(
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    y, y_at = allocate_max_pool1d_forward(x, win, stride, pad, dil)
+    y, y_at_kept = allocate_max_pool1d_forward(x, win, stride, pad, dil)
     if not lib.runs_kernels(x):
         return max_pool1d_forward_reference(x, win, stride, pad, dil)
-    if y.numel() > 0 or y_at.numel() > 0:
+    if y.numel() > 0 or y_at_kept.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil)
-    return y, y_at
+            launch_max_pool1d_forward(x, y, y_at_kept, win, stride, pad, dil)
+    return y, y_at_kept
 
 
 @triton.jit
 def max_pool1d_backward_box(
-    dy_ptr, y_at_ptr, dx_ptr, rows, L, C, P, dy_0, dy_1, dy_2, y_at_0, y_at_1, y_at_2, dx_0,
-    dx_1, dx_2,
+    dy_ptr, y_at_kept_ptr, dx_ptr, rows, L, C, P, dy_0, dy_1, dy_2, y_at_kept_0,
+    y_at_kept_1, y_at_kept_2, dx_0, dx_1, dx_2,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
-    L, dy_0, dy_1, y_at_0 = lib.multiples((L, dy_0, dy_1, y_at_0), VEC)
-    y_at_1, dx_0, dx_1 = lib.multiples((y_at_1, dx_0, dx_1), VEC)
+    L, dy_0, dy_1, y_at_kept_0 = lib.multiples((L, dy_0, dy_1, y_at_kept_0), VEC)
+    y_at_kept_1, dx_0, dx_1 = lib.multiples((y_at_kept_1, dx_0, dx_1), VEC)
     tiles = lib.blocks(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -743,7 +771,7 @@ def max_pool1d_backward_box(
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     # dx[n, c, l] = sum[r < win](where(r ==
-    #     (y_at[n, c, (l + pad - r * dil) / stride] else -1),
+    #     (y_at_kept[n, c, (l + pad - r * dil) / stride] else -1),
     #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
@@ -753,12 +781,12 @@ def max_pool1d_backward_box(
             mask=inside & (dy_p_num % stride == 0) & (dy_p_num >= 0) & (dy_p_num // stride < P),
             other=0.0,
         ).to(COMPUTE)
-        y_at = tl.load(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + dy_p_num // stride * y_at_2,
+        y_at_kept = tl.load(
+            y_at_kept_ptr + n * y_at_kept_0 + c * y_at_kept_1 + dy_p_num // stride * y_at_kept_2,
             mask=inside & (dy_p_num % stride == 0) & (dy_p_num >= 0) & (dy_p_num // stride < P),
             other=-1,
-        )
-        dx_sum += tl.where(r == y_at, dy, 0.0)
+        ).to(tl.int64)
+        dx_sum += tl.where(r == y_at_kept, dy, 0.0)
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + col * dx_2, dx_sum, mask=inside)
 
 
@@ -770,30 +798,30 @@ def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
     )  # fmt: skip
 
 
-def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
+def launch_max_pool1d_backward(x, y_at_kept, dy, dx, win, stride, pad, dil) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, P = y_at.shape
+    N, C, P = y_at_kept.shape
     L = dx.shape[2]
     rows = C * N
     _, config = choose_max_pool1d_backward(cols=L)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
     max_pool1d_backward_box[grid](
-        dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
+        dy, y_at_kept, dx, C * N, L, C, P, *dy.stride(), *y_at_kept.stride(), *dx.stride(),
         INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
         pad=pad, dil=dil, stride=stride,
-        VEC=lib.vec(L, *dy.stride()[:2], *y_at.stride()[:2], *dx.stride()[:2]),
+        VEC=lib.vec(L, *dy.stride()[:2], *y_at_kept.stride()[:2], *dx.stride()[:2]),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 
-def allocate_max_pool1d_backward(x, y_at, dy, win=2, stride=2, pad=0, dil=1) -> torch.Tensor:
+def allocate_max_pool1d_backward(x, y_at_kept, dy, win=2, stride=2, pad=0, dil=1) -> torch.Tensor:
     """Checks the operands of max_pool1d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     N, C, L, P = lib.check_operands(
         "max_pool1d_backward",
         "T: float64 | float32 | float16 | bfloat16",
         ("x: T[N, C, L]", x),
-        ("y_at: int64[N, C, P]", y_at),
+        ("y_at_kept: int32[N, C, P]", y_at_kept),
         ("dy: T[N, C, P]", dy),
         ("win: int", win),
         ("stride: int", stride),
@@ -804,7 +832,7 @@ def allocate_max_pool1d_backward(x, y_at, dy, win=2, stride=2, pad=0, dil=1) -> 
         raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < 1")
     if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):
         raise ValueError(
-            f"max_pool1d_backward: requires P == (L + dil + 2 * pad - dil * win - 1) // stride + 1: {P} != {(L + dil + 2 * pad - dil * win - 1) // stride + 1} (L = {L} from x, P = {P} from y_at, win = {win}, stride = {stride}, pad = {pad}, dil = {dil})"
+            f"max_pool1d_backward: requires P == (L + dil + 2 * pad - dil * win - 1) // stride + 1: {P} != {(L + dil + 2 * pad - dil * win - 1) // stride + 1} (L = {L} from x, P = {P} from y_at_kept, win = {win}, stride = {stride}, pad = {pad}, dil = {dil})"
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool1d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
@@ -816,7 +844,7 @@ def allocate_max_pool1d_backward(x, y_at, dy, win=2, stride=2, pad=0, dil=1) -> 
 
 def max_pool1d_backward_reference(
     x: torch.Tensor,
-    y_at: torch.Tensor,
+    y_at_kept: torch.Tensor,
     dy: torch.Tensor,
     win: int = 2,
     stride: int = 2,
@@ -829,8 +857,8 @@ def max_pool1d_backward_reference(
     x, dy = x.to(compute), dy.to(compute)
     N, C, L = x.shape
 
-    # dx[n, c, l] = sum[r < win](where(r == (y_at[n, c, (l + pad - r * dil) / stride] else -1),
-    #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
+    # dx[n, c, l] = sum[r < win](where(r == (y_at_kept[n, c, (l + pad - r * dil) / stride] else
+    #     -1), dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
     r = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, L), dtype=T, device=x.device)
     for n_block, c_block, l_block in lib.box_parts(win, N, C, L):
@@ -841,7 +869,7 @@ def max_pool1d_backward_reference(
             torch.where(
                 r
                 == lib.read_else(
-                    y_at,
+                    y_at_kept,
                     -1,
                     n,
                     c,
@@ -877,21 +905,21 @@ def max_pool1d_backward_reference(
 )
 def max_pool1d_backward(
     x: torch.Tensor,
-    y_at: torch.Tensor,
+    y_at_kept: torch.Tensor,
     dy: torch.Tensor,
     win: int = 2,
     stride: int = 2,
     pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """Returns dx: T[N, C, L], given x: T[N, C, L], y_at: i64[N, C, P], dy: T[N, C, P].
+    """Returns dx: T[N, C, L], given x: T[N, C, L], y_at_kept: i32[N, C, P], dy: T[N, C, P].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx = allocate_max_pool1d_backward(x, y_at, dy, win, stride, pad, dil)
+    dx = allocate_max_pool1d_backward(x, y_at_kept, dy, win, stride, pad, dil)
     if not lib.runs_kernels(x):
-        return max_pool1d_backward_reference(x, y_at, dy, win, stride, pad, dil)
+        return max_pool1d_backward_reference(x, y_at_kept, dy, win, stride, pad, dil)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil)
+            launch_max_pool1d_backward(x, y_at_kept, dy, dx, win, stride, pad, dil)
     return dx

@@ -399,8 +399,8 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_forward_channels(
-    x_ptr, y_at_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3, y_0, y_1, y_2, y_3,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_at_kept_0,
+    y_at_kept_1, y_at_kept_2, y_at_kept_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -418,8 +418,8 @@ def max_pool2d_forward_channels(
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -433,15 +433,17 @@ def max_pool2d_forward_channels(
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, p, q] = i32(y_at[n, c, p, q])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr
-            + n * y_at_0
-            + tl.cast(col, tl.int64) * y_at_1
-            + p * y_at_2
-            + (step + i) * y_at_3,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + tl.cast(col, tl.int64) * y_at_kept_1
+            + p * y_at_kept_2
+            + (step + i) * y_at_kept_3,
             kept[2 * i],
             mask=(row < rows) & (step + i < Q) & (col < C),
         )
@@ -455,11 +457,11 @@ def max_pool2d_forward_channels(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_runs(
-    x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3, y_0, y_1, y_2, y_3,
-    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_kept_0,
+    y_at_kept_1, y_at_kept_2, y_at_kept_3, y_0, y_1, y_2, y_3,
+    VEC_Y_AT_KEPT: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
@@ -472,14 +474,14 @@ def max_pool2d_forward_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y_AT_KEPT)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
-    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
-    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
-    y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), VEC_Y_AT)
+    y_at_kept_0 = tl.multiple_of(tl.cast(y_at_kept_0, tl.int64), VEC_Y_AT_KEPT)
+    y_at_kept_1 = tl.multiple_of(tl.cast(y_at_kept_1, tl.int64), VEC_Y_AT_KEPT)
+    y_at_kept_2 = tl.multiple_of(tl.cast(y_at_kept_2, tl.int64), VEC_Y_AT_KEPT)
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
@@ -490,8 +492,8 @@ def max_pool2d_forward_runs(
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -508,15 +510,17 @@ def max_pool2d_forward_runs(
             for s in tl.static_range(win):
                 x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, p, q] = i32(y_at[n, c, p, q])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr
-            + n * y_at_0
-            + c * y_at_1
-            + (step + i) * y_at_2
-            + tl.cast(col, tl.int64) * y_at_3,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + c * y_at_kept_1
+            + (step + i) * y_at_kept_2
+            + tl.cast(col, tl.int64) * y_at_kept_3,
             kept[2 * i],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -530,8 +534,8 @@ def max_pool2d_forward_runs(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_window(
-    x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3, y_0, y_1, y_2, y_3,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_kept_0,
+    y_at_kept_1, y_at_kept_2, y_at_kept_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -549,8 +553,8 @@ def max_pool2d_forward_window(
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
@@ -564,15 +568,17 @@ def max_pool2d_forward_window(
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, p, q] = i32(y_at[n, c, p, q])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr
-            + n * y_at_0
-            + c * y_at_1
-            + (step + i) * y_at_2
-            + tl.cast(col, tl.int64) * y_at_3,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + c * y_at_kept_1
+            + (step + i) * y_at_kept_2
+            + tl.cast(col, tl.int64) * y_at_kept_3,
             kept[2 * i],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -585,14 +591,16 @@ def max_pool2d_forward_window(
 
 @triton.jit
 def max_pool2d_forward_box(
-    x_ptr, y_at_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1,
-    y_at_2, y_at_3, y_0, y_1, y_2, y_3,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_at_kept_0,
+    y_at_kept_1, y_at_kept_2, y_at_kept_3, y_0, y_1, y_2, y_3,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     Q, x_0, x_1, x_2 = lib.multiples((Q, x_0, x_1, x_2), VEC)
-    y_at_0, y_at_1, y_at_2, y_0 = lib.multiples((y_at_0, y_at_1, y_at_2, y_0), VEC)
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, y_0 = lib.multiples(
+        (y_at_kept_0, y_at_kept_1, y_at_kept_2, y_0), VEC
+    )
     y_1, y_2 = lib.multiples((y_1, y_2), VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -603,8 +611,8 @@ def max_pool2d_forward_box(
     p = (row % P).to(tl.int64)
     # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else -inf)
-    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-    #     q * stride + s - pad] else -inf)
+    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+    #     p * stride + r - pad, q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r in range(win):
@@ -618,7 +626,13 @@ def max_pool2d_forward_box(
             ).to(COMPUTE)
             y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
-    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + col * y_at_3, y_at, mask=inside)
+    # y_at_kept[n, c, p, q] = i32(y_at[n, c, p, q])
+    y_at_kept = y_at.to(tl.int32)
+    tl.store(
+        y_at_kept_ptr + n * y_at_kept_0 + c * y_at_kept_1 + p * y_at_kept_2 + col * y_at_kept_3,
+        y_at_kept,
+        mask=inside,
+    )
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y_max, mask=inside)
 
 
@@ -666,8 +680,8 @@ def choose_max_pool2d_forward(
     )  # fmt: skip
 
 
-def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
-    """Computes y, y_at with the chosen variant. Does not check operands."""
+def launch_max_pool2d_forward(x, y, y_at_kept, win, stride, pad) -> None:
+    """Computes y_at_kept, y with the chosen variant. Does not check operands."""
     N, C, H, W = x.shape
     _, _, P, Q = y.shape
     outer = N * P
@@ -677,7 +691,7 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
         terms=win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
         lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
         lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
-        stored_last=y_at.stride(1) < y_at.stride(3), itemsize=x.element_size(),
+        stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -687,34 +701,35 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
         STEPS = config["STEPS"]
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool2d_forward_channels[grid](
-            x, y_at, y, N * P, Q, C, P, H, W, *x.stride(), *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, N * P, Q, C, P, H, W, *x.stride(), *y_at_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
         STEPS = config["STEPS"]
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_runs[grid](
-            x, y_at, y, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
-            win=win, stride=stride, pad=pad,
+            x, y_at_kept, y, C * N, P, Q, C, H, W, *x.stride(), *y_at_kept.stride(), *y.stride(),
+            VEC_Y_AT_KEPT=math.gcd(16, y_at_kept.shape[3], y_at_kept.stride(0), y_at_kept.stride(1), y_at_kept.stride(2)),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
             VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            VEC_Y_AT=math.gcd(16, y_at.shape[3], y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
         STEPS = config["STEPS"]
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_window[grid](
-            x, y_at, y, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, C * N, P, Q, C, H, W, *x.stride(), *y_at_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_box[grid](
-            x, y_at, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at_kept.stride(),
+            *y.stride(),
             INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
             stride=stride, pad=pad,
-            VEC=lib.vec(Q, *x.stride()[:3], *y_at.stride()[:3], *y.stride()[:3]),
+            VEC=lib.vec(Q, *x.stride()[:3], *y_at_kept.stride()[:3], *y.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -724,10 +739,10 @@ def allocate_max_pool2d_forward(x, win=2, stride=2, pad=0) -> tuple[torch.Tensor
     y = allocate_max_pool2d(x, win, stride, pad)
     N, C, _, _ = x.shape
     _, _, P, Q = y.shape
-    y_at = torch.empty(
-        (N, C, P, Q), dtype=torch.int64, device=x.device, memory_format=lib.memory_format(x)
+    y_at_kept = torch.empty(
+        (N, C, P, Q), dtype=torch.int32, device=x.device, memory_format=lib.memory_format(x)
     )
-    return y, y_at
+    return y, y_at_kept
 
 
 def max_pool2d_forward_reference(
@@ -741,10 +756,30 @@ def max_pool2d_forward_reference(
     P = (H + 2 * pad - win) // stride + 1
     Q = (W + 2 * pad - win) // stride + 1
 
-    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, q * stride + s - pad]
-    #     else -inf)
+    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
+    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
+    for n_block, c_block, p_block, q_block in lib.box_parts(win * win, N, C, P, Q):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None]
+        y_at[n_block, c_block, p_block, q_block] = lib.first_extreme(
+            True,
+            lib.read_else(
+                x, float("-inf"), n, c, p * stride + r - pad, q * stride + s - pad
+            ).flatten(-2),
+            True,
+            0,
+        )
+
+    # y_at_kept[n, c, p, q] = i32(y_at[n, c, p, q])
+    y_at_kept = y_at.to(torch.int32).clone(memory_format=torch.contiguous_format)
+
+    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, q * stride + s - pad]
+    #     else -inf)
     y = torch.empty((N, C, P, Q), dtype=T, device=x.device)
     for n_block, c_block, p_block, q_block in lib.box_parts(win * win, N, C, P, Q):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
@@ -769,24 +804,7 @@ def max_pool2d_forward_reference(
             )
         ).to(T)
 
-    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-    #     q * stride + s - pad] else -inf)
-    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
-    for n_block, c_block, p_block, q_block in lib.box_parts(win * win, N, C, P, Q):
-        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
-        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
-        p = torch.arange(P, device=x.device)[p_block, None, None, None]
-        q = torch.arange(Q, device=x.device)[q_block, None, None]
-        y_at[n_block, c_block, p_block, q_block] = lib.first_extreme(
-            True,
-            lib.read_else(
-                x, float("-inf"), n, c, p * stride + r - pad, q * stride + s - pad
-            ).flatten(-2),
-            True,
-            0,
-        )
-
-    return y, y_at
+    return y, y_at_kept
 
 
 @runtime.op(
@@ -794,7 +812,7 @@ def max_pool2d_forward_reference(
     lib=15,
     allocate=allocate_max_pool2d_forward,
     reference=max_pool2d_forward_reference,
-    backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y", "y_at")),
+    backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
 )
 def max_pool2d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
@@ -803,25 +821,27 @@ def max_pool2d_forward(
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    y, y_at = allocate_max_pool2d_forward(x, win, stride, pad)
+    y, y_at_kept = allocate_max_pool2d_forward(x, win, stride, pad)
     if not lib.runs_kernels(x):
         return max_pool2d_forward_reference(x, win, stride, pad)
-    if y.numel() > 0 or y_at.numel() > 0:
+    if y.numel() > 0 or y_at_kept.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool2d_forward(x, y, y_at, win, stride, pad)
-    return y, y_at
+            launch_max_pool2d_forward(x, y, y_at_kept, win, stride, pad)
+    return y, y_at_kept
 
 
 @triton.jit
 def max_pool2d_backward_box_channels(
-    dy_ptr, y_at_ptr, dx_ptr, rows, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, y_at_0,
-    y_at_1, y_at_2, y_at_3, dx_0, dx_1, dx_2, dx_3,
-    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, y_at_kept_ptr, dx_ptr, rows, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3,
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, dx_0, dx_1, dx_2, dx_3,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     C, dy_0, dy_2, dy_3 = lib.multiples((C, dy_0, dy_2, dy_3), VEC)
-    y_at_0, y_at_2, y_at_3, dx_0 = lib.multiples((y_at_0, y_at_2, y_at_3, dx_0), VEC)
+    y_at_kept_0, y_at_kept_2, y_at_kept_3, dx_0 = lib.multiples(
+        (y_at_kept_0, y_at_kept_2, y_at_kept_3, dx_0), VEC
+    )
     dx_2, dx_3 = lib.multiples((dx_2, dx_3), VEC)
     tiles = lib.blocks(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -830,58 +850,62 @@ def max_pool2d_backward_box_channels(
     n = (row // HW).to(tl.int64)
     h = (row // W % H).to(tl.int64)
     w = (row % W).to(tl.int64)
-    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at_kept[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for r in range(win):
-        for s in range(win):
-            dy_p_num = h + pad - r
-            dy_q_num = w + pad - s
+    for t in range((win - 1) // stride + 1):
+        for t2 in range((win - 1) // stride + 1):
+            dy_p = lib.floor_div(h + pad, stride) - t
+            dy_q = lib.floor_div(w + pad, stride) - t2
             dy = tl.load(
-                dy_ptr
-                + n * dy_0
-                + col * dy_1
-                + dy_p_num // stride * dy_2
-                + dy_q_num // stride * dy_3,
-                mask=inside
-                & (dy_p_num % stride == 0)
-                & (dy_p_num >= 0)
-                & (dy_p_num // stride < P)
-                & (dy_q_num % stride == 0)
-                & (dy_q_num >= 0)
-                & (dy_q_num // stride < Q),
+                dy_ptr + n * dy_0 + col * dy_1 + dy_p * dy_2 + dy_q * dy_3,
+                mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
                 other=0.0,
             ).to(COMPUTE)
-            y_at = tl.load(
-                y_at_ptr
-                + n * y_at_0
-                + col * y_at_1
-                + dy_p_num // stride * y_at_2
-                + dy_q_num // stride * y_at_3,
-                mask=inside
-                & (dy_p_num % stride == 0)
-                & (dy_p_num >= 0)
-                & (dy_p_num // stride < P)
-                & (dy_q_num % stride == 0)
-                & (dy_q_num >= 0)
-                & (dy_q_num // stride < Q),
+            y_at_kept = tl.load(
+                y_at_kept_ptr
+                + n * y_at_kept_0
+                + col * y_at_kept_1
+                + dy_p * y_at_kept_2
+                + dy_q * y_at_kept_3,
+                mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
                 other=-1,
+            ).to(tl.int64)
+            dx_sum += tl.where(
+                (
+                    lib.floor_mod(h + pad, stride) * win
+                    + lib.floor_mod(w + pad, stride)
+                    + tl.cast(t, tl.int64) * stride * win
+                    + tl.cast(t2, tl.int64) * stride
+                    == y_at_kept
+                )
+                & (
+                    lib.floor_div(h + pad, stride) * stride + win
+                    > h + tl.cast(t, tl.int64) * stride + pad
+                )
+                & (
+                    lib.floor_div(w + pad, stride) * stride + win
+                    > tl.cast(t2, tl.int64) * stride + w + pad
+                ),
+                dy,
+                0.0,
             )
-            dx_sum += tl.where(tl.cast(r, tl.int64) * win + s == y_at, dy, 0.0)
     tl.store(dx_ptr + n * dx_0 + col * dx_1 + h * dx_2 + w * dx_3, dx_sum, mask=inside)
 
 
 @triton.jit
 def max_pool2d_backward_box(
-    dy_ptr, y_at_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, y_at_0,
-    y_at_1, y_at_2, y_at_3, dx_0, dx_1, dx_2, dx_3,
-    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, y_at_kept_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3,
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, dx_0, dx_1, dx_2, dx_3,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     W, dy_0, dy_1, dy_2 = lib.multiples((W, dy_0, dy_1, dy_2), VEC)
-    y_at_0, y_at_1, y_at_2, dx_0 = lib.multiples((y_at_0, y_at_1, y_at_2, dx_0), VEC)
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, dx_0 = lib.multiples(
+        (y_at_kept_0, y_at_kept_1, y_at_kept_2, dx_0), VEC
+    )
     dx_1, dx_2 = lib.multiples((dx_1, dx_2), VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -890,45 +914,47 @@ def max_pool2d_backward_box(
     n = (row // CH).to(tl.int64)
     c = (row // H % C).to(tl.int64)
     h = (row % H).to(tl.int64)
-    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at_kept[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for r in range(win):
-        for s in range(win):
-            dy_p_num = h + pad - r
-            dy_q_num = col + pad - s
+    for t in range((win - 1) // stride + 1):
+        for t2 in range((win - 1) // stride + 1):
+            dy_p = lib.floor_div(h + pad, stride) - t
+            dy_q = lib.floor_div(col + pad, stride) - t2
             dy = tl.load(
-                dy_ptr
-                + n * dy_0
-                + c * dy_1
-                + dy_p_num // stride * dy_2
-                + dy_q_num // stride * dy_3,
-                mask=inside
-                & (dy_p_num % stride == 0)
-                & (dy_p_num >= 0)
-                & (dy_p_num // stride < P)
-                & (dy_q_num % stride == 0)
-                & (dy_q_num >= 0)
-                & (dy_q_num // stride < Q),
+                dy_ptr + n * dy_0 + c * dy_1 + dy_p * dy_2 + dy_q * dy_3,
+                mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
                 other=0.0,
             ).to(COMPUTE)
-            y_at = tl.load(
-                y_at_ptr
-                + n * y_at_0
-                + c * y_at_1
-                + dy_p_num // stride * y_at_2
-                + dy_q_num // stride * y_at_3,
-                mask=inside
-                & (dy_p_num % stride == 0)
-                & (dy_p_num >= 0)
-                & (dy_p_num // stride < P)
-                & (dy_q_num % stride == 0)
-                & (dy_q_num >= 0)
-                & (dy_q_num // stride < Q),
+            y_at_kept = tl.load(
+                y_at_kept_ptr
+                + n * y_at_kept_0
+                + c * y_at_kept_1
+                + dy_p * y_at_kept_2
+                + dy_q * y_at_kept_3,
+                mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
                 other=-1,
+            ).to(tl.int64)
+            dx_sum += tl.where(
+                (
+                    lib.floor_mod(h + pad, stride) * win
+                    + lib.floor_mod(col + pad, stride)
+                    + tl.cast(t, tl.int64) * stride * win
+                    + tl.cast(t2, tl.int64) * stride
+                    == y_at_kept
+                )
+                & (
+                    lib.floor_div(h + pad, stride) * stride + win
+                    > h + tl.cast(t, tl.int64) * stride + pad
+                )
+                & (
+                    lib.floor_div(col + pad, stride) * stride + win
+                    > tl.cast(t2, tl.int64) * stride + col + pad
+                ),
+                dy,
+                0.0,
             )
-            dx_sum += tl.where(tl.cast(r, tl.int64) * win + s == y_at, dy, 0.0)
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx_sum, mask=inside)
 
 
@@ -947,9 +973,9 @@ def choose_max_pool2d_backward(
     )  # fmt: skip
 
 
-def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
+def launch_max_pool2d_backward(x, y_at_kept, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, P, Q = y_at.shape
+    N, C, P, Q = y_at_kept.shape
     _, _, H, W = dx.shape
     rows = C * H * N
     outer = H * N * W
@@ -961,32 +987,32 @@ def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, BLOCK),)
         max_pool2d_backward_box_channels[grid](
-            dy, y_at, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *y_at.stride(),
+            dy, y_at_kept, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *y_at_kept.stride(),
             *dx.stride(),
             INDEX=tl.int32 if H * N * W < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            pad=pad, stride=stride,
-            VEC=lib.vec(C, dy.stride(0), dy.stride(2), dy.stride(3), y_at.stride(0), y_at.stride(2), y_at.stride(3), dx.stride(0), dx.stride(2), dx.stride(3)),
+            stride=stride, pad=pad,
+            VEC=lib.vec(C, dy.stride(0), dy.stride(2), dy.stride(3), y_at_kept.stride(0), y_at_kept.stride(2), y_at_kept.stride(3), dx.stride(0), dx.stride(2), dx.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(W, BLOCK),)
         max_pool2d_backward_box[grid](
-            dy, y_at, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at.stride(),
+            dy, y_at_kept, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at_kept.stride(),
             *dx.stride(),
             INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            pad=pad, stride=stride,
-            VEC=lib.vec(W, *dy.stride()[:3], *y_at.stride()[:3], *dx.stride()[:3]),
+            stride=stride, pad=pad,
+            VEC=lib.vec(W, *dy.stride()[:3], *y_at_kept.stride()[:3], *dx.stride()[:3]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def allocate_max_pool2d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.Tensor:
+def allocate_max_pool2d_backward(x, y_at_kept, dy, win=2, stride=2, pad=0) -> torch.Tensor:
     """Checks the operands of max_pool2d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     N, C, H, W, P, Q = lib.check_operands(
         "max_pool2d_backward",
         "T: float64 | float32 | float16 | bfloat16",
         ("x: T[N, C, H, W]", x),
-        ("y_at: int64[N, C, P, Q]", y_at),
+        ("y_at_kept: int32[N, C, P, Q]", y_at_kept),
         ("dy: T[N, C, P, Q]", dy),
         ("win: int", win),
         ("stride: int", stride),
@@ -996,23 +1022,23 @@ def allocate_max_pool2d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
         raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < 1")
     if P != ((H + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"max_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from y_at, win = {win}, stride = {stride}, pad = {pad})"
+            f"max_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from y_at_kept, win = {win}, stride = {stride}, pad = {pad})"
         )
     if Q != ((W + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"max_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from y_at, win = {win}, stride = {stride}, pad = {pad})"
+            f"max_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from y_at_kept, win = {win}, stride = {stride}, pad = {pad})"
         )
     if win < 0:
         raise ValueError(f"max_pool2d_backward: requires win >= 0: {win} < 0")
     dx = torch.empty(
-        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at, dy)
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at_kept, dy)
     )
     return dx
 
 
 def max_pool2d_backward_reference(
     x: torch.Tensor,
-    y_at: torch.Tensor,
+    y_at_kept: torch.Tensor,
     dy: torch.Tensor,
     win: int = 2,
     stride: int = 2,
@@ -1024,7 +1050,7 @@ def max_pool2d_backward_reference(
     x, dy = x.to(compute), dy.to(compute)
     N, C, H, W = x.shape
 
-    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at_kept[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     r = torch.arange(win, device=x.device)[:, None]
@@ -1039,7 +1065,7 @@ def max_pool2d_backward_reference(
             torch.where(
                 r * win + s
                 == lib.read_else(
-                    y_at,
+                    y_at_kept,
                     -1,
                     n,
                     c,
@@ -1073,20 +1099,20 @@ def max_pool2d_backward_reference(
 )
 def max_pool2d_backward(
     x: torch.Tensor,
-    y_at: torch.Tensor,
+    y_at_kept: torch.Tensor,
     dy: torch.Tensor,
     win: int = 2,
     stride: int = 2,
     pad: int = 0,
 ) -> torch.Tensor:
-    """Returns dx: T[N, C, H, W], given x: T[N, C, H, W], y_at: i64[N, C, P, Q], dy: T[N, C, P, Q].
+    """Returns dx: T[N, C, H, W], given x: T[N, C, H, W], y_at_kept: i32[N, C, P, Q], dy: T[N, C, P, Q].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx = allocate_max_pool2d_backward(x, y_at, dy, win, stride, pad)
+    dx = allocate_max_pool2d_backward(x, y_at_kept, dy, win, stride, pad)
     if not lib.runs_kernels(x):
-        return max_pool2d_backward_reference(x, y_at, dy, win, stride, pad)
+        return max_pool2d_backward_reference(x, y_at_kept, dy, win, stride, pad)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad)
+            launch_max_pool2d_backward(x, y_at_kept, dy, dx, win, stride, pad)
     return dx

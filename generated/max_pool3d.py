@@ -474,8 +474,9 @@ def max_pool3d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "Q", "OP", "P", "O", "D", "H", "W"])
 def max_pool3d_forward_channels(
-    x_ptr, y_at_ptr, y_ptr, rows, Q, C, OP, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4, y_at_0,
-    y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, Q, C, OP, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4,
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, y_at_kept_4, y_0, y_1, y_2, y_3,
+    y_4,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -496,7 +497,7 @@ def max_pool3d_forward_channels(
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -527,16 +528,18 @@ def max_pool3d_forward_channels(
                         other=float("-inf"),
                     ).to(COMPUTE)
                     y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, o, p, q] = i32(y_at[n, c, o, p, q])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr
-            + n * y_at_0
-            + tl.cast(col, tl.int64) * y_at_1
-            + o * y_at_2
-            + p * y_at_3
-            + (step + i) * y_at_4,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + tl.cast(col, tl.int64) * y_at_kept_1
+            + o * y_at_kept_2
+            + p * y_at_kept_3
+            + (step + i) * y_at_kept_4,
             kept[2 * i],
             mask=(row < rows) & (step + i < Q) & (col < C),
         )
@@ -550,11 +553,12 @@ def max_pool3d_forward_channels(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "CO", "O", "C", "D", "H", "W"])
 def max_pool3d_forward_runs(
-    x_ptr, y_at_ptr, y_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4, y_at_0,
-    y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
-    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4,
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, y_at_kept_4, y_0, y_1, y_2, y_3,
+    y_4,
+    VEC_Y_AT_KEPT: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """Each program computes windows of STEPS x ROWS x BLOCK places from whole runs of a line."""
     tile = tl.program_id(0)
@@ -567,16 +571,16 @@ def max_pool3d_forward_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y_AT_KEPT)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
-    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
-    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
-    y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), VEC_Y_AT)
-    y_at_3 = tl.multiple_of(tl.cast(y_at_3, tl.int64), VEC_Y_AT)
+    y_at_kept_0 = tl.multiple_of(tl.cast(y_at_kept_0, tl.int64), VEC_Y_AT_KEPT)
+    y_at_kept_1 = tl.multiple_of(tl.cast(y_at_kept_1, tl.int64), VEC_Y_AT_KEPT)
+    y_at_kept_2 = tl.multiple_of(tl.cast(y_at_kept_2, tl.int64), VEC_Y_AT_KEPT)
+    y_at_kept_3 = tl.multiple_of(tl.cast(y_at_kept_3, tl.int64), VEC_Y_AT_KEPT)
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
@@ -591,7 +595,7 @@ def max_pool3d_forward_runs(
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -618,16 +622,18 @@ def max_pool3d_forward_runs(
                 for s in tl.static_range(win):
                     x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                     y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, o, p, q] = i32(y_at[n, c, o, p, q])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr
-            + n * y_at_0
-            + c * y_at_1
-            + o * y_at_2
-            + (step + i) * y_at_3
-            + tl.cast(col, tl.int64) * y_at_4,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + c * y_at_kept_1
+            + o * y_at_kept_2
+            + (step + i) * y_at_kept_3
+            + tl.cast(col, tl.int64) * y_at_kept_4,
             kept[2 * i],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -641,8 +647,9 @@ def max_pool3d_forward_runs(
 # Where ptxas 12.8 knows that a size is 1, it drops the sign of the -inf of loads outside.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "CO", "O", "C", "D", "H", "W"])
 def max_pool3d_forward_window(
-    x_ptr, y_at_ptr, y_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4, y_at_0,
-    y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4,
+    y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, y_at_kept_4, y_0, y_1, y_2, y_3,
+    y_4,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -663,7 +670,7 @@ def max_pool3d_forward_window(
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -686,16 +693,18 @@ def max_pool3d_forward_window(
                         other=float("-inf"),
                     ).to(COMPUTE)
                     y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
-        kept = kept + (y_at, y_max)
+        # y_at_kept[n, c, o, p, q] = i32(y_at[n, c, o, p, q])
+        y_at_kept = y_at.to(tl.int32)
+        kept = kept + (y_at_kept, y_max)
     # Stores come last: Triton does not merge equal loads across a store.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr
-            + n * y_at_0
-            + c * y_at_1
-            + o * y_at_2
-            + (step + i) * y_at_3
-            + tl.cast(col, tl.int64) * y_at_4,
+            y_at_kept_ptr
+            + n * y_at_kept_0
+            + c * y_at_kept_1
+            + o * y_at_kept_2
+            + (step + i) * y_at_kept_3
+            + tl.cast(col, tl.int64) * y_at_kept_4,
             kept[2 * i],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -708,15 +717,18 @@ def max_pool3d_forward_window(
 
 @triton.jit
 def max_pool3d_forward_box(
-    x_ptr, y_at_ptr, y_ptr, rows, Q, COP, OP, C, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4,
-    y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
+    x_ptr, y_at_kept_ptr, y_ptr, rows, Q, COP, OP, C, P, O, D, H, W, x_0, x_1, x_2, x_3,
+    x_4, y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, y_at_kept_4, y_0, y_1, y_2,
+    y_3, y_4,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     Q, x_0, x_1, x_2 = lib.multiples((Q, x_0, x_1, x_2), VEC)
-    x_3, y_at_0, y_at_1, y_at_2 = lib.multiples((x_3, y_at_0, y_at_1, y_at_2), VEC)
-    y_at_3, y_0, y_1, y_2 = lib.multiples((y_at_3, y_0, y_1, y_2), VEC)
+    x_3, y_at_kept_0, y_at_kept_1, y_at_kept_2 = lib.multiples(
+        (x_3, y_at_kept_0, y_at_kept_1, y_at_kept_2), VEC
+    )
+    y_at_kept_3, y_0, y_1, y_2 = lib.multiples((y_at_kept_3, y_0, y_1, y_2), VEC)
     y_3 = lib.multiple(y_3, VEC)
     tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -729,7 +741,7 @@ def max_pool3d_forward_box(
     # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
     #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     -inf)
-    # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+    # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
     #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -753,9 +765,16 @@ def max_pool3d_forward_box(
                 ).to(COMPUTE)
                 y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
+    # y_at_kept[n, c, o, p, q] = i32(y_at[n, c, o, p, q])
+    y_at_kept = y_at.to(tl.int32)
     tl.store(
-        y_at_ptr + n * y_at_0 + c * y_at_1 + o * y_at_2 + p * y_at_3 + col * y_at_4,
-        y_at,
+        y_at_kept_ptr
+        + n * y_at_kept_0
+        + c * y_at_kept_1
+        + o * y_at_kept_2
+        + p * y_at_kept_3
+        + col * y_at_kept_4,
+        y_at_kept,
         mask=inside,
     )
     tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + col * y_4, y_max, mask=inside)
@@ -805,8 +824,8 @@ def choose_max_pool3d_forward(
     )  # fmt: skip
 
 
-def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
-    """Computes y, y_at with the chosen variant. Does not check operands."""
+def launch_max_pool3d_forward(x, y, y_at_kept, win, stride, pad) -> None:
+    """Computes y_at_kept, y with the chosen variant. Does not check operands."""
     N, C, D, H, W = x.shape
     _, _, O, P, Q = y.shape
     outer = N * O * P
@@ -816,7 +835,7 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
         terms=win * win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
         lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
         lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(4),
-        stored_last=y_at.stride(1) < y_at.stride(4), itemsize=x.element_size(),
+        stored_last=y.stride(1) < y.stride(4), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -826,38 +845,38 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
         STEPS = config["STEPS"]
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, STEPS) * lib.cdiv(C, BLOCK),)
         max_pool3d_forward_channels[grid](
-            x, y_at, y, N * O * P, Q, C, O * P, P, O, D, H, W, *x.stride(), *y_at.stride(),
-            *y.stride(),
+            x, y_at_kept, y, N * O * P, Q, C, O * P, P, O, D, H, W, *x.stride(),
+            *y_at_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
         STEPS = config["STEPS"]
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_runs[grid](
-            x, y_at, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y_at.stride(),
-            *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[4], y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
+            x, y_at_kept, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(),
+            *y_at_kept.stride(), *y.stride(),
+            VEC_Y_AT_KEPT=math.gcd(16, y_at_kept.shape[4], y_at_kept.stride(0), y_at_kept.stride(1), y_at_kept.stride(2), y_at_kept.stride(3)),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
             VEC_X=math.gcd(16, x.shape[4], x.stride(0), x.stride(1), x.stride(2), x.stride(3)),
-            VEC_Y_AT=math.gcd(16, y_at.shape[4], y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3)),
+            VEC_Y=math.gcd(16, y.shape[4], y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
         STEPS = config["STEPS"]
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, STEPS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_window[grid](
-            x, y_at, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y_at.stride(),
-            *y.stride(),
+            x, y_at_kept, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(),
+            *y_at_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_box[grid](
-            x, y_at, y, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(),
-            *y_at.stride(), *y.stride(),
+            x, y_at_kept, y, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(),
+            *y_at_kept.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * O * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
             stride=stride, pad=pad,
-            VEC=lib.vec(Q, *x.stride()[:4], *y_at.stride()[:4], *y.stride()[:4]),
+            VEC=lib.vec(Q, *x.stride()[:4], *y_at_kept.stride()[:4], *y.stride()[:4]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -867,10 +886,10 @@ def allocate_max_pool3d_forward(x, win=2, stride=2, pad=0) -> tuple[torch.Tensor
     y = allocate_max_pool3d(x, win, stride, pad)
     N, C, _, _, _ = x.shape
     _, _, O, P, Q = y.shape
-    y_at = torch.empty(
-        (N, C, O, P, Q), dtype=torch.int64, device=x.device, memory_format=lib.memory_format(x)
+    y_at_kept = torch.empty(
+        (N, C, O, P, Q), dtype=torch.int32, device=x.device, memory_format=lib.memory_format(x)
     )
-    return y, y_at
+    return y, y_at_kept
 
 
 def max_pool3d_forward_reference(
@@ -885,11 +904,40 @@ def max_pool3d_forward_reference(
     P = (H + 2 * pad - win) // stride + 1
     Q = (W + 2 * pad - win) // stride + 1
 
-    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
-    #     p * stride + r - pad, q * stride + s - pad] else -inf)
+    # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
     k = torch.arange(win, device=x.device)[:, None, None]
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
+    y_at = torch.empty((N, C, O, P, Q), dtype=torch.int64, device=x.device)
+    for n_block, c_block, o_block, p_block, q_block in lib.box_parts(
+        win * win * win, N, C, O, P, Q
+    ):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
+        o = torch.arange(O, device=x.device)[o_block, None, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None, None]
+        y_at[n_block, c_block, o_block, p_block, q_block] = lib.first_extreme(
+            True,
+            lib.read_else(
+                x,
+                float("-inf"),
+                n,
+                c,
+                k + o * stride - pad,
+                p * stride + r - pad,
+                q * stride + s - pad,
+            ).flatten(-3),
+            True,
+            0,
+        )
+
+    # y_at_kept[n, c, o, p, q] = i32(y_at[n, c, o, p, q])
+    y_at_kept = y_at.to(torch.int32).clone(memory_format=torch.contiguous_format)
+
+    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else -inf)
     y = torch.empty((N, C, O, P, Q), dtype=T, device=x.device)
     for n_block, c_block, o_block, p_block, q_block in lib.box_parts(
         win * win * win, N, C, O, P, Q
@@ -924,33 +972,7 @@ def max_pool3d_forward_reference(
             )
         ).to(T)
 
-    # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
-    #     p * stride + r - pad, q * stride + s - pad] else -inf)
-    y_at = torch.empty((N, C, O, P, Q), dtype=torch.int64, device=x.device)
-    for n_block, c_block, o_block, p_block, q_block in lib.box_parts(
-        win * win * win, N, C, O, P, Q
-    ):
-        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
-        c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
-        o = torch.arange(O, device=x.device)[o_block, None, None, None, None, None]
-        p = torch.arange(P, device=x.device)[p_block, None, None, None, None]
-        q = torch.arange(Q, device=x.device)[q_block, None, None, None]
-        y_at[n_block, c_block, o_block, p_block, q_block] = lib.first_extreme(
-            True,
-            lib.read_else(
-                x,
-                float("-inf"),
-                n,
-                c,
-                k + o * stride - pad,
-                p * stride + r - pad,
-                q * stride + s - pad,
-            ).flatten(-3),
-            True,
-            0,
-        )
-
-    return y, y_at
+    return y, y_at_kept
 
 
 @runtime.op(
@@ -958,7 +980,7 @@ def max_pool3d_forward_reference(
     lib=15,
     allocate=allocate_max_pool3d_forward,
     reference=max_pool3d_forward_reference,
-    backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at")),
+    backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
 )
 def max_pool3d_forward(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
@@ -967,26 +989,29 @@ def max_pool3d_forward(
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    y, y_at = allocate_max_pool3d_forward(x, win, stride, pad)
+    y, y_at_kept = allocate_max_pool3d_forward(x, win, stride, pad)
     if not lib.runs_kernels(x):
         return max_pool3d_forward_reference(x, win, stride, pad)
-    if y.numel() > 0 or y_at.numel() > 0:
+    if y.numel() > 0 or y_at_kept.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool3d_forward(x, y, y_at, win, stride, pad)
-    return y, y_at
+            launch_max_pool3d_forward(x, y, y_at_kept, win, stride, pad)
+    return y, y_at_kept
 
 
 @triton.jit
 def max_pool3d_backward_box_channels(
-    dy_ptr, y_at_ptr, dx_ptr, rows, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3,
-    dy_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, dx_0, dx_1, dx_2, dx_3, dx_4,
-    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, y_at_kept_ptr, dx_ptr, rows, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2,
+    dy_3, dy_4, y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, y_at_kept_4, dx_0, dx_1,
+    dx_2, dx_3, dx_4,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     C, dy_0, dy_2, dy_3 = lib.multiples((C, dy_0, dy_2, dy_3), VEC)
-    dy_4, y_at_0, y_at_2, y_at_3 = lib.multiples((dy_4, y_at_0, y_at_2, y_at_3), VEC)
-    y_at_4, dx_0, dx_2, dx_3 = lib.multiples((y_at_4, dx_0, dx_2, dx_3), VEC)
+    dy_4, y_at_kept_0, y_at_kept_2, y_at_kept_3 = lib.multiples(
+        (dy_4, y_at_kept_0, y_at_kept_2, y_at_kept_3), VEC
+    )
+    y_at_kept_4, dx_0, dx_2, dx_3 = lib.multiples((y_at_kept_4, dx_0, dx_2, dx_3), VEC)
     dx_4 = lib.multiple(dx_4, VEC)
     tiles = lib.blocks(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -997,56 +1022,66 @@ def max_pool3d_backward_box_channels(
     h = (row // W % H).to(tl.int64)
     w = (row % W).to(tl.int64)
     # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r *
-    #     win + s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
-    #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
-    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
+    #     win + s == (y_at_kept[n, c, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
+    #     (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
+    #     else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for k in range(win):
-        for r in range(win):
-            for s in range(win):
-                dy_o_num = d + pad - k
-                dy_p_num = h + pad - r
-                dy_q_num = w + pad - s
+    for t in range((win - 1) // stride + 1):
+        for t2 in range((win - 1) // stride + 1):
+            for t3 in range((win - 1) // stride + 1):
+                dy_o = lib.floor_div(d + pad, stride) - t
+                dy_p = lib.floor_div(h + pad, stride) - t2
+                dy_q = lib.floor_div(w + pad, stride) - t3
                 dy = tl.load(
-                    dy_ptr
-                    + n * dy_0
-                    + col * dy_1
-                    + dy_o_num // stride * dy_2
-                    + dy_p_num // stride * dy_3
-                    + dy_q_num // stride * dy_4,
+                    dy_ptr + n * dy_0 + col * dy_1 + dy_o * dy_2 + dy_p * dy_3 + dy_q * dy_4,
                     mask=inside
-                    & (dy_o_num % stride == 0)
-                    & (dy_o_num >= 0)
-                    & (dy_o_num // stride < O)
-                    & (dy_p_num % stride == 0)
-                    & (dy_p_num >= 0)
-                    & (dy_p_num // stride < P)
-                    & (dy_q_num % stride == 0)
-                    & (dy_q_num >= 0)
-                    & (dy_q_num // stride < Q),
+                    & (dy_o >= 0)
+                    & (dy_o < O)
+                    & (dy_p >= 0)
+                    & (dy_p < P)
+                    & (dy_q >= 0)
+                    & (dy_q < Q),
                     other=0.0,
                 ).to(COMPUTE)
-                y_at = tl.load(
-                    y_at_ptr
-                    + n * y_at_0
-                    + col * y_at_1
-                    + dy_o_num // stride * y_at_2
-                    + dy_p_num // stride * y_at_3
-                    + dy_q_num // stride * y_at_4,
+                y_at_kept = tl.load(
+                    y_at_kept_ptr
+                    + n * y_at_kept_0
+                    + col * y_at_kept_1
+                    + dy_o * y_at_kept_2
+                    + dy_p * y_at_kept_3
+                    + dy_q * y_at_kept_4,
                     mask=inside
-                    & (dy_o_num % stride == 0)
-                    & (dy_o_num >= 0)
-                    & (dy_o_num // stride < O)
-                    & (dy_p_num % stride == 0)
-                    & (dy_p_num >= 0)
-                    & (dy_p_num // stride < P)
-                    & (dy_q_num % stride == 0)
-                    & (dy_q_num >= 0)
-                    & (dy_q_num // stride < Q),
+                    & (dy_o >= 0)
+                    & (dy_o < O)
+                    & (dy_p >= 0)
+                    & (dy_p < P)
+                    & (dy_q >= 0)
+                    & (dy_q < Q),
                     other=-1,
-                )
+                ).to(tl.int64)
                 dx_sum += tl.where(
-                    tl.cast(k, tl.int64) * win * win + tl.cast(r, tl.int64) * win + s == y_at,
+                    (
+                        lib.floor_mod(d + pad, stride) * win * win
+                        + lib.floor_mod(h + pad, stride) * win
+                        + lib.floor_mod(w + pad, stride)
+                        + tl.cast(t, tl.int64) * stride * win * win
+                        + tl.cast(t2, tl.int64) * stride * win
+                        + tl.cast(t3, tl.int64) * stride
+                        == y_at_kept
+                    )
+                    & (
+                        lib.floor_div(d + pad, stride) * stride + win
+                        > d + tl.cast(t, tl.int64) * stride + pad
+                    )
+                    & (
+                        lib.floor_div(h + pad, stride) * stride + win
+                        > h + tl.cast(t2, tl.int64) * stride + pad
+                    )
+                    & (
+                        lib.floor_div(w + pad, stride) * stride + win
+                        > tl.cast(t3, tl.int64) * stride + w + pad
+                    ),
                     dy,
                     0.0,
                 )
@@ -1055,15 +1090,18 @@ def max_pool3d_backward_box_channels(
 
 @triton.jit
 def max_pool3d_backward_box(
-    dy_ptr, y_at_ptr, dx_ptr, rows, W, CDH, DH, C, H, D, O, P, Q, dy_0, dy_1, dy_2, dy_3,
-    dy_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, dx_0, dx_1, dx_2, dx_3, dx_4,
-    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, y_at_kept_ptr, dx_ptr, rows, W, CDH, DH, C, H, D, O, P, Q, dy_0, dy_1, dy_2,
+    dy_3, dy_4, y_at_kept_0, y_at_kept_1, y_at_kept_2, y_at_kept_3, y_at_kept_4, dx_0, dx_1,
+    dx_2, dx_3, dx_4,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements. Reducers are loops."""
     W, dy_0, dy_1, dy_2 = lib.multiples((W, dy_0, dy_1, dy_2), VEC)
-    dy_3, y_at_0, y_at_1, y_at_2 = lib.multiples((dy_3, y_at_0, y_at_1, y_at_2), VEC)
-    y_at_3, dx_0, dx_1, dx_2 = lib.multiples((y_at_3, dx_0, dx_1, dx_2), VEC)
+    dy_3, y_at_kept_0, y_at_kept_1, y_at_kept_2 = lib.multiples(
+        (dy_3, y_at_kept_0, y_at_kept_1, y_at_kept_2), VEC
+    )
+    y_at_kept_3, dx_0, dx_1, dx_2 = lib.multiples((y_at_kept_3, dx_0, dx_1, dx_2), VEC)
     dx_3 = lib.multiple(dx_3, VEC)
     tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1074,56 +1112,66 @@ def max_pool3d_backward_box(
     d = (row // H % D).to(tl.int64)
     h = (row % H).to(tl.int64)
     # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r *
-    #     win + s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
-    #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
-    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
+    #     win + s == (y_at_kept[n, c, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
+    #     (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
+    #     else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for k in range(win):
-        for r in range(win):
-            for s in range(win):
-                dy_o_num = d + pad - k
-                dy_p_num = h + pad - r
-                dy_q_num = col + pad - s
+    for t in range((win - 1) // stride + 1):
+        for t2 in range((win - 1) // stride + 1):
+            for t3 in range((win - 1) // stride + 1):
+                dy_o = lib.floor_div(d + pad, stride) - t
+                dy_p = lib.floor_div(h + pad, stride) - t2
+                dy_q = lib.floor_div(col + pad, stride) - t3
                 dy = tl.load(
-                    dy_ptr
-                    + n * dy_0
-                    + c * dy_1
-                    + dy_o_num // stride * dy_2
-                    + dy_p_num // stride * dy_3
-                    + dy_q_num // stride * dy_4,
+                    dy_ptr + n * dy_0 + c * dy_1 + dy_o * dy_2 + dy_p * dy_3 + dy_q * dy_4,
                     mask=inside
-                    & (dy_o_num % stride == 0)
-                    & (dy_o_num >= 0)
-                    & (dy_o_num // stride < O)
-                    & (dy_p_num % stride == 0)
-                    & (dy_p_num >= 0)
-                    & (dy_p_num // stride < P)
-                    & (dy_q_num % stride == 0)
-                    & (dy_q_num >= 0)
-                    & (dy_q_num // stride < Q),
+                    & (dy_o >= 0)
+                    & (dy_o < O)
+                    & (dy_p >= 0)
+                    & (dy_p < P)
+                    & (dy_q >= 0)
+                    & (dy_q < Q),
                     other=0.0,
                 ).to(COMPUTE)
-                y_at = tl.load(
-                    y_at_ptr
-                    + n * y_at_0
-                    + c * y_at_1
-                    + dy_o_num // stride * y_at_2
-                    + dy_p_num // stride * y_at_3
-                    + dy_q_num // stride * y_at_4,
+                y_at_kept = tl.load(
+                    y_at_kept_ptr
+                    + n * y_at_kept_0
+                    + c * y_at_kept_1
+                    + dy_o * y_at_kept_2
+                    + dy_p * y_at_kept_3
+                    + dy_q * y_at_kept_4,
                     mask=inside
-                    & (dy_o_num % stride == 0)
-                    & (dy_o_num >= 0)
-                    & (dy_o_num // stride < O)
-                    & (dy_p_num % stride == 0)
-                    & (dy_p_num >= 0)
-                    & (dy_p_num // stride < P)
-                    & (dy_q_num % stride == 0)
-                    & (dy_q_num >= 0)
-                    & (dy_q_num // stride < Q),
+                    & (dy_o >= 0)
+                    & (dy_o < O)
+                    & (dy_p >= 0)
+                    & (dy_p < P)
+                    & (dy_q >= 0)
+                    & (dy_q < Q),
                     other=-1,
-                )
+                ).to(tl.int64)
                 dx_sum += tl.where(
-                    tl.cast(k, tl.int64) * win * win + tl.cast(r, tl.int64) * win + s == y_at,
+                    (
+                        lib.floor_mod(d + pad, stride) * win * win
+                        + lib.floor_mod(h + pad, stride) * win
+                        + lib.floor_mod(col + pad, stride)
+                        + tl.cast(t, tl.int64) * stride * win * win
+                        + tl.cast(t2, tl.int64) * stride * win
+                        + tl.cast(t3, tl.int64) * stride
+                        == y_at_kept
+                    )
+                    & (
+                        lib.floor_div(d + pad, stride) * stride + win
+                        > d + tl.cast(t, tl.int64) * stride + pad
+                    )
+                    & (
+                        lib.floor_div(h + pad, stride) * stride + win
+                        > h + tl.cast(t2, tl.int64) * stride + pad
+                    )
+                    & (
+                        lib.floor_div(col + pad, stride) * stride + win
+                        > tl.cast(t3, tl.int64) * stride + col + pad
+                    ),
                     dy,
                     0.0,
                 )
@@ -1145,9 +1193,9 @@ def choose_max_pool3d_backward(
     )  # fmt: skip
 
 
-def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
+def launch_max_pool3d_backward(x, y_at_kept, dy, dx, win, stride, pad) -> None:
     """Computes dx with the chosen variant. Does not check operands."""
-    N, C, O, P, Q = y_at.shape
+    N, C, O, P, Q = y_at_kept.shape
     _, _, D, H, W = dx.shape
     rows = C * D * H * N
     outer = D * H * N * W
@@ -1159,32 +1207,32 @@ def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, BLOCK),)
         max_pool3d_backward_box_channels[grid](
-            dy, y_at, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
-            *y_at.stride(), *dx.stride(),
+            dy, y_at_kept, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
+            *y_at_kept.stride(), *dx.stride(),
             INDEX=tl.int32 if D * H * N * W < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            pad=pad, stride=stride,
-            VEC=lib.vec(C, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4), y_at.stride(0), y_at.stride(2), y_at.stride(3), y_at.stride(4), dx.stride(0), dx.stride(2), dx.stride(3), dx.stride(4)),
+            stride=stride, pad=pad,
+            VEC=lib.vec(C, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4), y_at_kept.stride(0), y_at_kept.stride(2), y_at_kept.stride(3), y_at_kept.stride(4), dx.stride(0), dx.stride(2), dx.stride(3), dx.stride(4)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(W, BLOCK),)
         max_pool3d_backward_box[grid](
-            dy, y_at, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),
-            *y_at.stride(), *dx.stride(),
+            dy, y_at_kept, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),
+            *y_at_kept.stride(), *dx.stride(),
             INDEX=tl.int32 if C * D * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
-            pad=pad, stride=stride,
-            VEC=lib.vec(W, *dy.stride()[:4], *y_at.stride()[:4], *dx.stride()[:4]),
+            stride=stride, pad=pad,
+            VEC=lib.vec(W, *dy.stride()[:4], *y_at_kept.stride()[:4], *dx.stride()[:4]),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.Tensor:
+def allocate_max_pool3d_backward(x, y_at_kept, dy, win=2, stride=2, pad=0) -> torch.Tensor:
     """Checks the operands of max_pool3d_backward and allocates its results. Raises ValueError if an operand does not fit."""
     N, C, D, H, W, O, P, Q = lib.check_operands(
         "max_pool3d_backward",
         "T: float64 | float32 | float16 | bfloat16",
         ("x: T[N, C, D, H, W]", x),
-        ("y_at: int64[N, C, O, P, Q]", y_at),
+        ("y_at_kept: int32[N, C, O, P, Q]", y_at_kept),
         ("dy: T[N, C, O, P, Q]", dy),
         ("win: int", win),
         ("stride: int", stride),
@@ -1194,29 +1242,32 @@ def allocate_max_pool3d_backward(x, y_at, dy, win=2, stride=2, pad=0) -> torch.T
         raise ValueError(f"max_pool3d_backward: requires stride >= 1: {stride} < 1")
     if O != ((D + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"max_pool3d_backward: requires O == (D + 2 * pad - win) // stride + 1: {O} != {(D + 2 * pad - win) // stride + 1} (D = {D} from x, O = {O} from y_at, win = {win}, stride = {stride}, pad = {pad})"
+            f"max_pool3d_backward: requires O == (D + 2 * pad - win) // stride + 1: {O} != {(D + 2 * pad - win) // stride + 1} (D = {D} from x, O = {O} from y_at_kept, win = {win}, stride = {stride}, pad = {pad})"
         )
     if P != ((H + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"max_pool3d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from y_at, win = {win}, stride = {stride}, pad = {pad})"
+            f"max_pool3d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1} (H = {H} from x, P = {P} from y_at_kept, win = {win}, stride = {stride}, pad = {pad})"
         )
     if Q != ((W + 2 * pad - win) // stride + 1):
         raise ValueError(
-            f"max_pool3d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from y_at, win = {win}, stride = {stride}, pad = {pad})"
+            f"max_pool3d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1} (W = {W} from x, Q = {Q} from y_at_kept, win = {win}, stride = {stride}, pad = {pad})"
         )
     if (2 * pad) > win:
         raise ValueError(f"max_pool3d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
     if win < 0:
         raise ValueError(f"max_pool3d_backward: requires win >= 0: {win} < 0")
     dx = torch.empty(
-        (N, C, D, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(y_at, dy)
+        (N, C, D, H, W),
+        dtype=x.dtype,
+        device=x.device,
+        memory_format=lib.memory_format(y_at_kept, dy),
     )
     return dx
 
 
 def max_pool3d_backward_reference(
     x: torch.Tensor,
-    y_at: torch.Tensor,
+    y_at_kept: torch.Tensor,
     dy: torch.Tensor,
     win: int = 2,
     stride: int = 2,
@@ -1229,9 +1280,9 @@ def max_pool3d_backward_reference(
     N, C, D, H, W = x.shape
 
     # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r * win + s ==
-    #     (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
-    #     else -1), dy[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
-    #     (w + pad - s) / stride] else 0.0, 0))
+    #     (y_at_kept[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     k = torch.arange(win, device=x.device)[:, None, None]
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
@@ -1248,7 +1299,7 @@ def max_pool3d_backward_reference(
             torch.where(
                 k * win * win + r * win + s
                 == lib.read_else(
-                    y_at,
+                    y_at_kept,
                     -1,
                     n,
                     c,
@@ -1284,20 +1335,20 @@ def max_pool3d_backward_reference(
 )
 def max_pool3d_backward(
     x: torch.Tensor,
-    y_at: torch.Tensor,
+    y_at_kept: torch.Tensor,
     dy: torch.Tensor,
     win: int = 2,
     stride: int = 2,
     pad: int = 0,
 ) -> torch.Tensor:
-    """Returns dx: T[N, C, D, H, W], given x: T[N, C, D, H, W], y_at: i64[N, C, O, P, Q], dy: T[N, C, O, P, Q].
+    """Returns dx: T[N, C, D, H, W], given x: T[N, C, D, H, W], y_at_kept: i32[N, C, O, P, Q], dy: T[N, C, O, P, Q].
 
     T is f64, f32, f16 or bf16. Takes any strides. Raises ValueError if an operand does not fit.
     """
-    dx = allocate_max_pool3d_backward(x, y_at, dy, win, stride, pad)
+    dx = allocate_max_pool3d_backward(x, y_at_kept, dy, win, stride, pad)
     if not lib.runs_kernels(x):
-        return max_pool3d_backward_reference(x, y_at, dy, win, stride, pad)
+        return max_pool3d_backward_reference(x, y_at_kept, dy, win, stride, pad)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad)
+            launch_max_pool3d_backward(x, y_at_kept, dy, dx, win, stride, pad)
     return dx

@@ -30,12 +30,14 @@ from dataclasses import replace
 from tritongen.autodiff import exprs
 from tritongen.autodiff.assemble import names_read
 from tritongen.autodiff.products import matrix_products
-from tritongen.ir.algebra import Poly, index
-from tritongen.ir.free import folds_of, free_indices, needed
+from tritongen.ir.algebra import Poly, index, poly, substitute_atoms, symbols
+from tritongen.ir.atoms import Atom, Fetch
+from tritongen.ir.free import folds_of, free_indices, needed, with_coordinates
 from tritongen.ir.names import free_name
 from tritongen.ir.nodes import (
     BATCH,
     FLOATS,
+    Constant,
     Expr,
     Nest,
     Op,
@@ -64,7 +66,17 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     images = {line.name for line in lines if _is_of_several_dims(op, line)}
     images |= _alone_with_operands(op, lines, back, places.keys())
     images |= _of_large_operands(op, lines)
+
+    def copy(line: Nest, like: Tensor) -> None:
+        # No kept value has the name of the gradient of another: an op may have lines f_sum and df_sum.
+        name = free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
+        found[line.name] = _copy(line, name, like)
+        taken.update((name, f"d{name}"))
+
     for line in lines:
+        if line.name in places and _counts_few(op, line):
+            copy(line, replace(places.pop(line.name), dtype="i32"))
+            continue
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
         like = _room(op, line, op.tensors if line.name in rows else ())
@@ -75,10 +87,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
             like = replace(like, dtype=exprs.COMPUTE if doubles else "f32")
         elif like is None or not any(matrix_products(line)):
             continue
-        # No kept value has the name of the gradient of another: an op may have lines f_sum and df_sum.
-        name = free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
-        found[line.name] = _copy(line, name, like)
-        taken |= {name, f"d{name}"}
+        copy(line, like)
     if not found and not places:
         return None
     own = {nest.name for nest in op.nests}
@@ -123,6 +132,12 @@ def _places(op: Op, lines: tuple[Nest, ...], back: Op) -> dict[str, Tensor]:
     rest = _without(back, found.keys())
     read = set().union(*(names_read(nest.body) for nest in rest))
     return {n: kept for n, (line, kept) in found.items() if not names_read(line.body) & read}
+
+
+def _counts_few(op: Op, line: Nest) -> bool:
+    """Whether a place is one of a window, whose size is a constant: it needs no 64 bits."""
+    constants = {p.name for p in op.params if isinstance(p, Constant)}
+    return all(symbols(b.hi - b.lo) <= constants for f in folds_of(line.body) for b in f.binders)
 
 
 def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
@@ -231,4 +246,12 @@ def from_kept(op: Op, nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
                 return exprs.cast(read, dtype)
         return expr
 
-    return tuple(n if n.name in copies else replace(n, body=rebuild(n.body, change)) for n in nests)
+    def place(atom: Atom) -> Poly | None:
+        if isinstance(atom, Fetch) and atom.tensor in kept:
+            return poly(replace(atom, tensor=kept[atom.tensor].name))
+        return None
+
+    def read(body: Expr) -> Expr:
+        return with_coordinates(rebuild(body, change), lambda p: substitute_atoms(p, place))
+
+    return tuple(n if n.name in copies else replace(n, body=read(n.body)) for n in nests)

@@ -41,8 +41,10 @@ def of_whole_quotients(nest: ir.Nest, facts: Facts) -> ir.Nest:
 
 
 def _stepped(fold: ir.Reduce, binder: ir.Binder, facts: Facts) -> ir.Reduce | None:
-    coordinates = {c for read in reads(fold.body) for c in read.coords if is_fractional(c)}
-    for at in (c for c in coordinates if binder.index in indices(c)):
+    found = [r for r in reads(fold.body) if any(binder.index in indices(c) for c in r.coords)]
+    if any(read.fill is None for read in found):
+        return None  # it is inside of its tensor at these terms alone
+    for at in sorted({c for r in found for c in r.coords if is_fractional(c)}, key=str):
         step, weight = denominator(at), weight_of(numerator(at), binder.index)
         if weight not in (poly(1), poly(-1)) or prove(step, ">=", poly(1), facts) is not True:
             continue
