@@ -360,12 +360,12 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     behind = (item.forward or item).backward
     if behind is None or getattr(module, behind.name).again:
         return
-    back, wanted = behind.typings[0], [o.name[1:] for o in behind.typings[0].outputs]
+    back = behind.typings[0]
     op = derived_again(item.differentiated, (item.forward or item).differentiated)
     names = [*(name for name, _, _ in parameters(back)), *behind.flags.values()]
 
     @functools.cache
-    def compiled() -> tuple[CompiledOp, dict[str, str], list[str]]:
+    def compiled(*wanted: str) -> tuple[CompiledOp, dict[str, str], list[str]]:
         try:
             derivable, were = gradient_to_derive(op, wanted)
             try:
@@ -388,11 +388,14 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
         known = dict(zip(names, values, strict=True))
         if incoming and not any(known[name].numel() for name in incoming):
             return _constant(getattr(module, behind.name), values)
-        twice, taken, given = compiled()
+        # The gradient of one that nobody asks for is 0 times its terms: NaN where these are infinite.
+        needs = (known.get(behind.flags.get(o.name, ""), True) for o in back.outputs)
+        asked = [o.name[1:] for o, need in zip(back.outputs, needs, strict=True) if need]
+        twice, taken, given = compiled(*asked)
         found = twice(**{name: known[was] for name, was in taken.items()})
         results = dict(zip(given, found if isinstance(found, tuple) else (found,), strict=True))
-        asked = tuple(results[o.name] for o in back.outputs)
-        return asked if len(asked) > 1 else asked[0]
+        every = tuple(results.get(o.name) for o in back.outputs)
+        return every if len(every) > 1 else every[0]
 
     getattr(module, behind.name).again.append(again)
 
