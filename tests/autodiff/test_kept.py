@@ -64,7 +64,7 @@ def test_a_product_is_kept_beside_the_results_and_read_back():
             ("m_kept", "o_sum2_kept"),
         ),  # of its weights, larger than any result, the statistics
         ("int8_linear", ()),  # an integer may not fit the result's type
-        ("max_pool2d", ("y_at",)),  # its gradient reads no x then
+        ("max_pool2d", ("y_at_kept",)),  # its gradient reads no x then
         ("row_norm_max", ()),  # its gradient reads x as it is
         ("max_with_index", ()),  # a result says it
     ],
