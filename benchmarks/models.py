@@ -23,11 +23,11 @@ import tritongen.nn
 
 # What `exp` is shifted by cancels, so that nothing flows back through it.
 ATTENTION = """
-op attention<T: float>(q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], scale: f32) -> o: T[B, H, S, E] {
-  s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
+op attention<T: float>(q: T[B, S, H, E], k: T[B, S, H, E], v: T[B, S, H, E], scale: f32) -> o: T[B, S, H, E] {
+  s[b, h, i, j] = scale * sum[e](q[b, i, h, e] * k[b, j, h, e])
   m[b, h, i]    = detach(max[j <= i](s[b, h, i, j]))
   p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-  o[b, h, i, e] = sum[j <= i](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j <= i](p[b, h, i, j])
+  o[b, i, h, e] = sum[j <= i](T(p[b, h, i, j]) * v[b, j, h, e]) / sum[j <= i](p[b, h, i, j])
   autocast low
 }"""
 MAX_POOL = """
@@ -47,10 +47,10 @@ class Parts:
     gelu_linear: Callable[[int, int], nn.Module]
     norm_relu: Callable[[int], nn.Module]  # of images
     norm_add_relu: Callable[[int], nn.Module]  # of images and what is added to them
-    attention: Callable[[Tensor, Tensor, Tensor], Tensor]  # causal
-    max_pool: Callable[
-        [Tensor, int], Tensor
-    ]  # of 2 x 2, or of 3 x 3 with padding, at each second place
+    # Causal, of [batch, length, heads, head size]: q, k and v are slices of one product.
+    attention: Callable[[Tensor, Tensor, Tensor], Tensor]
+    # Of 2 x 2, or of 3 x 3 with padding, at each second place.
+    max_pool: Callable[[Tensor, int], Tensor]
     mean_pool: Callable[[Tensor], Tensor]
 
 
@@ -74,7 +74,9 @@ TORCH = Parts(
     GeluLinear,
     NormRelu,
     NormAddRelu,
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    lambda q, k, v: F.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+    ).transpose(1, 2),
     lambda x, win: F.max_pool2d(x, win, 2, win // 3),
     lambda x: x.mean((2, 3)),
 )
@@ -128,8 +130,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n, s, width = x.shape
         qkv = self.qkv(self.norm1(x)).view(n, s, 3, self.heads, width // self.heads)
-        o = self.attention(*qkv.permute(2, 0, 3, 1, 4).unbind(0))
-        x = x + self.out(o.transpose(1, 2).reshape(n, s, width))
+        o = self.attention(*qkv.unbind(2))
+        x = x + self.out(o.reshape(n, s, width))
         return x + self.down(self.up(self.norm2(x)))
 
 
