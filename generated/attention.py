@@ -50,7 +50,7 @@ def attention_forward_part(
         mask=(i[:, None] < S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(first, stop // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -111,7 +111,7 @@ def attention_forward_part(
 @triton.jit
 def attention_forward_merge(
     m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
-    H, S, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    H, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
@@ -367,7 +367,7 @@ def attention_forward_wide_part(
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     stop = tl.minimum(L, first + chunk)
-    whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(first, stop // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -515,9 +515,9 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -548,9 +548,9 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -836,7 +836,7 @@ def attention_backward_dq_part(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(first, (tl.minimum(L, first + chunk)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(first, stop // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -1121,7 +1121,7 @@ def attention_backward_dk_part(
         mask=(j[:, None] < L) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(first, stop // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -1390,7 +1390,6 @@ def attention_backward_dscale_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     dscale_sum_rows = tl.load(
         dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
     )
@@ -1418,7 +1417,6 @@ def attention_backward_dscale_loop(
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             dscale_sum_rows = tl.load(
                 dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
             )

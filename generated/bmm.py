@@ -234,7 +234,7 @@ def bmm_tiles(
     y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -443,7 +443,8 @@ def launch_bmm(a, b, y, choose=None) -> None:
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         bmm_tiles[grid](
             a, b, y, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
-            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(

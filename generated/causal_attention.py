@@ -58,11 +58,9 @@ def causal_attention_forward_part(
     )
     whole = tl.maximum(
         first,
-        (
-            tl.minimum(
-                tl.minimum(S, first + chunk),
-                lib.end_of(tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)), S),
-            )
+        tl.minimum(
+            tl.minimum(S, first + chunk),
+            lib.end_of(tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)), S),
         )
         // BLOCK_N
         * BLOCK_N,
@@ -138,7 +136,7 @@ def causal_attention_forward_part(
 @triton.jit
 def causal_attention_forward_merge(
     m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
-    H, S, F, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    H, F, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
@@ -214,7 +212,7 @@ def causal_attention_forward_merge(
 
 @triton.jit
 def causal_attention_forward_tiles(
-    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, E, R, F,
+    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, R, F,
     m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
     o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -236,7 +234,7 @@ def causal_attention_forward_tiles(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
@@ -307,7 +305,7 @@ def causal_attention_forward_wide(
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
@@ -401,7 +399,7 @@ def causal_attention_forward_wide_part(
     end_i = tl.minimum(first_i + BLOCK_M, S)
     stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        first, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -561,9 +559,9 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, F,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, F, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(F, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_D2", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -573,8 +571,8 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, config["BLOCK_D2"])
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         causal_attention_forward_tiles[grid](
-            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, E, R, F,
-            *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
+            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, R, F, *m_kept.stride(),
+            *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -593,9 +591,9 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, F,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, F, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(F, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -938,7 +936,7 @@ def causal_attention_backward_dq_part(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        first, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -1001,7 +999,7 @@ def causal_attention_backward_dq_part(
 @triton.jit
 def causal_attention_backward_dq_tiles(
     do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, B, G, F, R, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
+    dq_ptr, scale, S, B, G, R, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
     m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
     dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1036,7 +1034,7 @@ def causal_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
@@ -1118,12 +1116,11 @@ def causal_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(0, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, end_i)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            counts = (j[None, :] < end_i) & (i[:, None] >= j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_f2 in range(0, F, BLOCK_K):
                 f2 = start_f2 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1248,7 +1245,7 @@ def causal_attention_backward_dk_part(
         begin = tl.maximum(first, first_j)
         first2 = begin // BLOCK_N * BLOCK_N
         whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
-        behind = tl.maximum(whole, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
+        behind = tl.maximum(whole, stop // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
         for masked in tl.static_range(2):
             for at in range(
@@ -1606,7 +1603,6 @@ def causal_attention_backward_dscale_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     dscale_sum_rows = tl.load(
         dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
     )
@@ -1634,7 +1630,6 @@ def causal_attention_backward_dscale_loop(
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             dscale_sum_rows = tl.load(
                 dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
             )
@@ -1803,7 +1798,7 @@ def launch_causal_attention_backward_dq(
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_tiles[grid](
             do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
-            B, G, F, R, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
+            B, G, R, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
             *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,

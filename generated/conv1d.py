@@ -86,7 +86,7 @@ def conv1d_taps(
     pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -428,7 +428,7 @@ def conv1d_tiles(
     RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -726,7 +726,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded, w_padded, b, y, N * P, F // groups, c_padded, P, L, F, *x_padded.stride(),
             *w_padded.stride(), *b.stride(), *y.stride(),
             groups=groups, R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, PRECISION=PRECISION,
-            **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            **constants, y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -749,7 +749,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
             stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
-            **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            **constants, y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
@@ -894,7 +894,7 @@ def conv1d_backward_dx_taps(
     dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1238,7 +1238,7 @@ def conv1d_backward_dx_tiles(
     RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1365,7 +1365,7 @@ def conv1d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1391,7 +1391,6 @@ def conv1d_backward_dw_taps(
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         x_padded_terms = tl.cast(tap * stride, tl.int64) * x_padded_1 + k[None, :] * x_padded_2
-        x_padded_c = c + batch * Cg
         x_padded_l = x_padded_l0 + tap * stride
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
@@ -1431,7 +1430,7 @@ def conv1d_backward_dw_strips(
     groups: tl.constexpr, P: tl.constexpr, STRIP_DIM: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
     # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
@@ -1652,7 +1651,7 @@ def conv1d_backward_dw_tiles(
     RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1684,7 +1683,6 @@ def conv1d_backward_dw_tiles(
         x_terms = tl.cast(n_, tl.int64) * x_0 + tl.cast(p * stride, tl.int64) * x_2
         if RUN_X:  # lanes along the channels
             x_terms = tl.max_contiguous(x_terms, [1, 16])
-        x_c = c + batch * Cg
         x_l = x_l0 + p * stride
         x = tl.load(
             x_rows + x_terms,
@@ -1982,7 +1980,7 @@ def launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             dy_padded, w_padded, dx, L * N, Cg, f0_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
             groups=groups, R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION,
-            **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+            **constants, dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2007,7 +2005,7 @@ def launch_conv1d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), pad=pad, dil=dil, stride=stride,
             RUN_DY=dy.stride(1) == 1 < f0_count, VEC_W=math.gcd(16, w.stride(1), w.stride(2)),
             RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
@@ -2168,7 +2166,7 @@ def launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             x_packed_strips, dy_packed_strips, dw, Cg * R, F // groups, R, N, Cg, F,
             x_packed.stride(1), *dw.stride(),
             P=P, STRIP_DIM=strip_dim, dil=dil, pad=pad, stride=stride, PRECISION=PRECISION,
-            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -2199,7 +2197,7 @@ def launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             x_padded, dy_padded, dw, Cg * R, F // groups, n__padded, R, Cg, L, F,
             *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             P=P, INDEX=INDEX, dil=dil, pad=pad, stride=stride, PRECISION=PRECISION, **constants,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2216,7 +2214,7 @@ def launch_conv1d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), dil=dil, pad=pad,
             stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
-            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(

@@ -103,7 +103,7 @@ def conv2d_taps(
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -505,7 +505,7 @@ def conv2d_tiles(
     dil: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -837,7 +837,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded, w_padded, b, y, N * P * Q, F // groups, c_padded, P * Q, Q, P, H, W, F,
             *x_padded.stride(), *w_padded.stride(), *b.stride(), *y.stride(),
             groups=groups, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, dil=dil,
-            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -861,7 +862,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
             dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
-            **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            **constants, y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
@@ -1018,7 +1019,7 @@ def conv2d_backward_dx_taps(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1436,7 +1437,7 @@ def conv2d_backward_dx_tiles(
     stride: tl.constexpr, RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
@@ -1601,7 +1602,7 @@ def conv2d_backward_dw_taps(
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1640,7 +1641,6 @@ def conv2d_backward_dw_taps(
             + tl.cast(q * stride, tl.int64) * x_padded_2
             + k[None, :] * x_padded_3
         )
-        x_padded_c = c + batch * Cg
         x_padded_h = x_padded_h0 + p * stride
         x_padded_w = x_padded_w0 + q * stride
         x_padded = tl.load(
@@ -1692,7 +1692,7 @@ def conv2d_backward_dw_strips(
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
     # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
@@ -1951,7 +1951,7 @@ def conv2d_backward_dw_tiles(
     stride: tl.constexpr, RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
@@ -1993,7 +1993,6 @@ def conv2d_backward_dw_tiles(
         )
         if RUN_X:  # lanes along the channels
             x_terms = tl.max_contiguous(x_terms, [1, 16])
-        x_c = c + batch * Cg
         x_h = x_h0 + p * stride
         x_w = x_w0 + q * stride
         x = tl.load(
@@ -2318,7 +2317,8 @@ def launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             dy_padded, w_padded, dx, H * N * W, Cg, f0_padded, H * W, W, H, P, Q,
             *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
             groups=groups, R=R, S=S, INDEX=INDEX, pad=pad, dil=dil, stride=stride,
-            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2344,7 +2344,7 @@ def launch_conv2d_backward_dx(w, dy, dx, stride, pad, dil, groups) -> None:
             stride=stride, RUN_DY=dy.stride(1) == 1 < f0_count,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
             RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
@@ -2514,7 +2514,7 @@ def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             x_packed_strips, dy_packed_strips, dw, Cg * R * S, F // groups, R, S, N, Cg, F,
             x_packed.stride(1), x_packed.stride(2), *dw.stride(),
             P=P, Q=Q, STRIP_DIM=strip_dim, dil=dil, pad=pad, stride=stride, PRECISION=PRECISION,
-            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -2548,7 +2548,7 @@ def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             x_padded, dy_padded, dw, Cg * R * S, F // groups, n__padded, R * S, Cg, S, R, H, W, F,
             *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, dil=dil, pad=pad, stride=stride, PRECISION=PRECISION,
-            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2566,7 +2566,7 @@ def launch_conv2d_backward_dw(x, dy, dw, stride, pad, dil, groups) -> None:
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
-            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(

@@ -109,7 +109,7 @@ def conv3d_taps(
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -319,7 +319,7 @@ def conv3d_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -605,7 +605,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded, w_padded, b, y, N * O * P * Q, F, c_padded, O * P * Q, P * Q, O, Q, P, D, H,
             W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *y.stride(),
             K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -624,7 +625,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
@@ -1157,7 +1158,7 @@ def conv3d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1252,7 +1253,7 @@ def conv3d_backward_dw_strips(
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, STRIP_DIM: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK of strips, each of BLOCK_K terms."""
     # A strip is BLOCK_K long along one index, that of STRIP_DIM, and 1 along the others.
@@ -1378,7 +1379,7 @@ def conv3d_backward_dw_tiles(
     VEC_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1788,6 +1789,7 @@ def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
@@ -1802,8 +1804,8 @@ def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
         conv3d_backward_dw_strips[grid](
             x_packed_strips, dy_packed_strips, dw, C * K * R * S, F, K, R, S, N, C,
             x_packed.stride(1), x_packed.stride(2), x_packed.stride(3), *dw.stride(),
-            O=O, P=P, Q=Q, STRIP_DIM=strip_dim, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            O=O, P=P, Q=Q, STRIP_DIM=strip_dim, pad=pad, stride=stride, PRECISION=PRECISION,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -1830,8 +1832,8 @@ def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
         conv3d_backward_dw_patches[grid](
             x_padded_patches, dy_padded_tiles, dw, F, n__padded, C, K, R, S, *dw.stride(),
             O=O, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_K_=PATCH_K_, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
-            stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DW=lib.vec(*dw.stride()[:4], S), enable_fp_fusion=True, **config,
+            stride=stride, pad=pad, PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:4], S),
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
@@ -1839,8 +1841,8 @@ def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
         conv3d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
             W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1858,13 +1860,13 @@ def launch_conv3d_backward_dw(x, dy, dw, stride, pad) -> None:
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
             stride=stride, RUN_X=x.stride(0) == 1 < N,
-            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(
             conv3d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * K * R * S, F,
-            K * R * S, R * S, K, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            K * R * S, R * S, K, S, R, *dw.stride(), **constants,
         )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def conv_group_norm_silu_conv2d_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -282,7 +282,7 @@ def conv_group_norm_silu_conv2d_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -854,7 +854,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
             x_padded, w_padded, b, conv2d, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
-            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -871,7 +871,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, conv2d, y, pad) -> None:
             *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            PRECISION=PRECISION, **constants, conv2d_sum_parts_ptr=conv2d_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if conv2d_sum_parts is not None:
         lib.launch_combine(
@@ -1296,7 +1297,7 @@ def conv_group_norm_silu_forward_conv2d_kept_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1530,7 +1531,7 @@ def conv_group_norm_silu_forward_conv2d_kept_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, conv2d_sum_parts_ptr=None,
+    CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1800,7 +1801,8 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1818,7 +1820,7 @@ def launch_conv_group_norm_silu_forward_conv2d_kept(x, w, b, conv2d, conv2d_kept
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if conv2d_sum_parts is not None:
         lib.launch_combine(
@@ -2733,7 +2735,7 @@ def conv_group_norm_silu_backward_dx_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -2921,7 +2923,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -3061,7 +3063,7 @@ def conv_group_norm_silu_backward_dw_taps(
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3174,7 +3176,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_DCONV2D: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -3795,6 +3797,7 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dconv2d.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dconv2d_padded = lib.padded(dconv2d.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
@@ -3809,8 +3812,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, F, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         PROGRAMS = config["PROGRAMS"]
@@ -3822,8 +3825,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         grid = (min(PROGRAMS * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, F, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         FLAT = config["FLAT"]
@@ -3845,8 +3848,7 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         conv_group_norm_silu_backward_dx_patches[grid](
             dconv2d_padded_patches, w_padded_tiles, dx, C, c_padded, N, H, W, *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:3], W), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, c_padded)
@@ -3854,8 +3856,8 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
         conv_group_norm_silu_backward_dx_taps[grid](
             dconv2d_padded, w_padded, dx, H * N * W, C, c_padded, H * W, W, H, P, Q,
             *dconv2d_padded.stride(), *w_padded.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -3873,13 +3875,13 @@ def launch_conv_group_norm_silu_backward_dx(w, dconv2d, dx, pad) -> None:
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(0), dconv2d.stride(2), dconv2d.stride(3)),
             pad=pad, RUN_DCONV2D=dconv2d.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
             conv_group_norm_silu_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, H * N * W, C,
-            H * W, W, H, *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            H * W, W, H, *dx.stride(), **constants,
         )  # fmt: skip
 
 
@@ -3968,6 +3970,7 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dconv2d.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
@@ -3990,9 +3993,8 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
         )
         conv_group_norm_silu_backward_dw_patches[grid](
             x_padded_patches, dconv2d_padded_tiles, dw, F, n__padded, C, R, S, *dw.stride(),
-            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), enable_fp_fusion=True,
-            **config,
+            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad,
+            PRECISION=PRECISION, VEC_DW=lib.vec(*dw.stride()[:3], S), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, F, P * Q, n__padded)
@@ -4000,8 +4002,8 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
         conv_group_norm_silu_backward_dw_taps[grid](
             x_padded, dconv2d_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
-            P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            P=P, Q=Q, INDEX=INDEX, pad=pad, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -4018,13 +4020,13 @@ def launch_conv_group_norm_silu_backward_dw(x, dconv2d, dw, pad) -> None:
             *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(0) == 1 < N,
-            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(
             conv_group_norm_silu_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * R * S, F,
-            R * S, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            R * S, S, R, *dw.stride(), **constants,
         )  # fmt: skip
 
 

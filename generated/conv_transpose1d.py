@@ -29,7 +29,7 @@ def conv_transpose1d_taps(
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -186,7 +186,7 @@ def conv_transpose1d_tiles(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -334,6 +334,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("phases", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 0), 16)
@@ -349,16 +350,15 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, R, N, p_steps, P, b.stride(0),
             *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:2], p_steps, P),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_Y=lib.vec(*y.stride()[:2], p_steps, P), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
             *w_padded.stride(), b.stride(0), *y.stride(),
-            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION, **constants,
+            y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -372,13 +372,13 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), PRECISION=PRECISION,
+            **constants, y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
             conv_transpose1d_combine, (M, F), PARTS, y_sum_parts, b, y, N * P, F, P, b.stride(0),
-            *y.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            *y.stride(), **constants,
         )  # fmt: skip
 
 
@@ -561,7 +561,7 @@ def conv_transpose1d_backward_dx_taps(
     dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -650,7 +650,7 @@ def conv_transpose1d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -716,7 +716,7 @@ def conv_transpose1d_backward_dw_taps(
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -804,7 +804,7 @@ def conv_transpose1d_backward_dw_tiles(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1006,6 +1006,7 @@ def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
@@ -1030,16 +1031,15 @@ def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
             *dx.stride(),
             R=R, PATCH_N_=PATCH_N_, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:2], L), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
-            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1054,13 +1054,13 @@ def launch_conv_transpose1d_backward_dx(w, dy, dx, stride, pad, dil) -> None:
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
             pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
             conv_transpose1d_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, L * N, C, L,
-            *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            *dx.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1138,6 +1138,7 @@ def launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
@@ -1146,8 +1147,8 @@ def launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil) -> None:
         conv_transpose1d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R, F, n__padded, R, L, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
-            P=P, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            P=P, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1161,13 +1162,13 @@ def launch_conv_transpose1d_backward_dw(x, dy, dw, stride, pad, dil) -> None:
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), PRECISION=PRECISION,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(
             conv_transpose1d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * R, F, R,
-            *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            *dw.stride(), **constants,
         )  # fmt: skip
 
 

@@ -601,7 +601,7 @@ def conv_transpose2d_backward_dx_taps(
     pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -713,7 +713,7 @@ def conv_transpose2d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -805,7 +805,7 @@ def conv_transpose2d_backward_dw_taps(
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -909,7 +909,7 @@ def conv_transpose2d_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1102,7 +1102,7 @@ def launch_conv_transpose2d_backward_dx(w, dy, dx, stride, pad) -> None:
             dy_padded, w_padded, dx, H * N * W, C, f_padded, H * W, W, H, P, Q, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
             R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1119,7 +1119,8 @@ def launch_conv_transpose2d_backward_dx(w, dy, dx, stride, pad) -> None:
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
             RUN_DY=dy.stride(1) == 1 < F, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
@@ -1212,7 +1213,8 @@ def launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad) -> None:
             x_padded, dy_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1229,7 +1231,7 @@ def launch_conv_transpose2d_backward_dw(x, dy, dw, stride, pad) -> None:
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(

@@ -742,7 +742,7 @@ def conv_transpose3d_backward_dx_taps(
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -867,7 +867,7 @@ def conv_transpose3d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
@@ -973,7 +973,7 @@ def conv_transpose3d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes BLOCK_M x BLOCK_N sums over a CHUNK, a tap and BLOCK_K channels a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1089,7 +1089,7 @@ def conv_transpose3d_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
@@ -1321,6 +1321,7 @@ def launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad) -> None:
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
@@ -1355,8 +1356,8 @@ def launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, D, H, W, dy_padded.stride(1),
             dy_padded.stride(2), dy_padded.stride(3), *dx.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_D=PATCH_D, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2,
-            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=lib.vec(*dx.stride()[:4], W), enable_fp_fusion=True, **config,
+            pad=pad, stride=stride, PRECISION=PRECISION, VEC_DX=lib.vec(*dx.stride()[:4], W),
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, K * R * S, f_padded)
@@ -1364,8 +1365,8 @@ def launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad) -> None:
         conv_transpose3d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, D * H * N * W, C, f_padded, D * H * W, H * W, D, W, H, O, P, Q,
             *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
-            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1383,13 +1384,13 @@ def launch_conv_transpose3d_backward_dx(w, dy, dx, stride, pad) -> None:
             F=F, K=K, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
             stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
             conv_transpose3d_backward_dx_combine, (M, C), PARTS, dx_sum_parts, dx, D * H * N * W, C,
-            D * H * W, H * W, D, W, H, *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            D * H * W, H * W, D, W, H, *dx.stride(), **constants,
         )  # fmt: skip
 
 
@@ -1467,6 +1468,7 @@ def launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
@@ -1476,8 +1478,8 @@ def launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad) -> None:
         conv_transpose3d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
             W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1494,13 +1496,13 @@ def launch_conv_transpose3d_backward_dw(x, dy, dw, stride, pad) -> None:
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), PRECISION=PRECISION,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(
             conv_transpose3d_backward_dw_combine, (M, F), PARTS, dw_sum_parts, dw, C * K * R * S, F,
-            K * R * S, R * S, K, S, R, *dw.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            K * R * S, R * S, K, S, R, *dw.stride(), **constants,
         )  # fmt: skip
 
 

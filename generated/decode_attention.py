@@ -56,7 +56,7 @@ def decode_attention_forward_part(
         other=0.0,
     )
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))) // BLOCK_N * BLOCK_N
+        first, tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -127,7 +127,7 @@ def decode_attention_forward_part(
 @triton.jit
 def decode_attention_forward_merge(
     m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
-    H, S, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    H, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
@@ -225,7 +225,7 @@ def decode_attention_forward_tiles(
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, lib.end_of(len, L))
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
-    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(L, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -298,7 +298,7 @@ def decode_attention_forward_wide(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, lib.end_of(len, L))
-    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(L, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -393,7 +393,7 @@ def decode_attention_forward_wide_part(
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))) // BLOCK_N * BLOCK_N
+        first, tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -552,9 +552,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         decode_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -584,9 +584,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         decode_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -947,7 +947,7 @@ def decode_attention_backward_dq_part(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
     whole = tl.maximum(
-        first, (tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))) // BLOCK_N * BLOCK_N
+        first, tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
@@ -1046,7 +1046,7 @@ def decode_attention_backward_dq_tiles(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(L, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -1129,12 +1129,11 @@ def decode_attention_backward_dq_wide(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(0, (tl.minimum(L, lib.end_of(len, L))) // BLOCK_N * BLOCK_N)
+    whole = tl.maximum(0, tl.minimum(L, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
         for start in range((0, whole)[masked], (whole, stop)[masked], BLOCK_N):
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            counts = (j[None, :] < stop) & (len > j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
                 e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1258,7 +1257,7 @@ def decode_attention_backward_dk_part(
         chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
         first = part.to(tl.int32) * chunk
         stop = tl.minimum(S, first + chunk)
-        whole = tl.maximum(first, (tl.minimum(S, first + chunk)) // BLOCK_N * BLOCK_N)
+        whole = tl.maximum(first, stop // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, after the rest.
         for masked in tl.static_range(1, -1, -1):
             for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -1334,7 +1333,7 @@ def decode_attention_backward_dk_part(
 
 @triton.jit
 def decode_attention_backward_dk_merge(
-    dk_sum_parts_ptr, dv_sum_parts_ptr, len_ptr, dk_ptr, dv_ptr, B, G, L, E, dk_sum_parts_0,
+    dk_sum_parts_ptr, dv_sum_parts_ptr, len_ptr, dk_ptr, dv_ptr, B, G, E, dk_sum_parts_0,
     dk_sum_parts_1, dk_sum_parts_2, dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0,
     dv_sum_parts_1, dv_sum_parts_2, dv_sum_parts_3, dv_sum_parts_4, len_0, dk_0, dk_1, dk_2,
     dk_3, dv_0, dv_1, dv_2, dv_3,
@@ -1629,7 +1628,6 @@ def decode_attention_backward_dscale_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     dscale_sum_rows = tl.load(
         dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
     )
@@ -1657,7 +1655,6 @@ def decode_attention_backward_dscale_loop(
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             dscale_sum_rows = tl.load(
                 dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
             )
@@ -1898,7 +1895,7 @@ def launch_decode_attention_backward_dk(
         )  # fmt: skip
         grid = (B * G * L * max(1, lib.cdiv(E, 64)),)
         decode_attention_backward_dk_merge[grid](
-            dk_sum_parts, dv_sum_parts, len, dk, dv, B, G, L, E, *dk_sum_parts.stride(),
+            dk_sum_parts, dv_sum_parts, len, dk, dv, B, G, E, *dk_sum_parts.stride(),
             *dv_sum_parts.stride(), len.stride(0), *dk.stride(), *dv.stride(),
             VEC=lib.vec(E, *dk_sum_parts.stride()[:4], *dv_sum_parts.stride()[:4], *dk.stride()[:3], *dv.stride()[:3]),
             enable_fp_fusion=True,

@@ -106,7 +106,7 @@ def document_attention_forward_o_part(
         ),
     )
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -178,7 +178,7 @@ def document_attention_forward_o_part(
 @triton.jit
 def document_attention_forward_o_merge(
     m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
-    H, S, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    H, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
@@ -290,7 +290,7 @@ def document_attention_forward_o_tiles(
             end_i,
         ),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -382,7 +382,7 @@ def document_attention_forward_o_wide(
             end_i,
         ),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -498,7 +498,7 @@ def document_attention_forward_o_wide_part(
         ),
     )
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -702,9 +702,9 @@ def launch_document_attention_forward_o(
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         document_attention_forward_o_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -734,9 +734,9 @@ def launch_document_attention_forward_o(
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         document_attention_forward_o_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -1137,7 +1137,7 @@ def document_attention_backward_dq_part(
         ),
     )
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1252,7 +1252,7 @@ def document_attention_backward_dq_tiles(
             end_i,
         ),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1352,7 +1352,7 @@ def document_attention_backward_dq_wide(
             end_i,
         ),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1360,7 +1360,6 @@ def document_attention_backward_dq_wide(
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            counts = (j[None, :] < end_i) & (j[None, :] >= begin_) & (i[:, None] >= j[None, :])
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
                 e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1509,7 +1508,7 @@ def document_attention_backward_dk_part(
     )
     behind = tl.maximum(
         whole,
-        (tl.minimum(tl.minimum(tl.minimum(S, first + chunk), stop_i), rest_i)) // BLOCK_N * BLOCK_N,
+        tl.minimum(tl.minimum(tl.minimum(S, first + chunk), stop_i), rest_i) // BLOCK_N * BLOCK_N,
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1648,7 +1647,7 @@ def document_attention_backward_dk_tiles(
     whole = tl.maximum(
         first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
-    behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(tl.minimum(S, stop_i), rest_i) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1767,7 +1766,7 @@ def document_attention_backward_dk_wide(
     whole = tl.maximum(
         first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
-    behind = tl.maximum(whole, (tl.minimum(tl.minimum(S, stop_i), rest_i)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(tl.minimum(S, stop_i), rest_i) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1895,7 +1894,6 @@ def document_attention_backward_dscale_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     dscale_sum_rows = tl.load(
         dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
     )
@@ -1925,7 +1923,6 @@ def document_attention_backward_dscale_loop(
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             dscale_sum_rows = tl.load(
                 dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
             )

@@ -26,7 +26,6 @@ def full_sum_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
     # y = sum[...](x[...])
     y = tl.sum(x, 1, keep_dims=True)
@@ -52,7 +51,6 @@ def full_sum_loop(
         y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
             y_sum_acc += x
         y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)

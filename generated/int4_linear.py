@@ -22,7 +22,7 @@ def int4_linear_tiles(
     w_ptr, x_ptr, s_ptr, y_ptr, N, M, K, K1, w_0, w_1, x_n, x_k, s_0, s_1, y_n, y_m,
     T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(M, BLOCK_N)
@@ -38,17 +38,17 @@ def int4_linear_tiles(
     # Read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
     ahead = tl.cast(begin, tl.int64)
     s_g = ahead // 128
-    s = tl.load(s_ptr + m * s_0 + s_g * s_1, mask=(m < N) & (ahead < K)).to(tl.float32)
-    scale = s
+    scale = tl.load(s_ptr + m * s_0 + s_g * s_1, mask=(m < N) & (ahead < K)).to(tl.float32)
     for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         ahead = tl.cast(start, tl.int64) + BLOCK_K
         s_g2 = ahead // 128
-        s2 = tl.load(s_ptr + m * s_0 + s_g2 * s_1, mask=(m < N) & (ahead < K)).to(tl.float32)
-        next_scale = s2
+        next_scale = tl.load(s_ptr + m * s_0 + s_g2 * s_1, mask=(m < N) & (ahead < K)).to(
+            tl.float32
+        )
         k1 = (start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64))[None, :]
         w = tl.load(w_ptr + m * w_0 + k1 * w_1, mask=(m < N) & (k1 < K1), other=0).to(tl.int32)
-        even = ((w >> 0 & 15).to(tl.float32) - 8.0).to(T)
+        even = ((w & 15).to(tl.float32) - 8.0).to(T)
         odd = ((w >> 4 & 15).to(tl.float32) - 8.0).to(T)
         left = tl.join(even, odd).reshape(BLOCK_M, BLOCK_K)
         x = tl.load(x_ptr + n * x_n + k[:, None] * x_k, mask=(n < M) & (k[:, None] < K), other=0.0)
@@ -169,7 +169,7 @@ def launch_int4_linear(x, w, s, y) -> None:
     int4_linear_tiles[grid](
         w, x, s, y, N, M, K, -((-K) // 2), *w.stride(), *x.stride(), *s.stride(), *y.stride(),
         T=lib.triton_dtype(x), PRECISION=PRECISION, enable_fp_fusion=True,
-        y_sum_parts_ptr=y_sum_parts, **config,
+        y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PARTS"),
     )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
@@ -253,7 +253,7 @@ def int4_linear_backward_dx_tiles(
     w_ptr, dy_ptr, s_ptr, dx_ptr, K, M, N, M1, w_0, w_1, dy_n, dy_n2, s_0, s_1, dx_n, dx_m,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(K, BLOCK_M), lib.blocks(M, BLOCK_N)
@@ -271,7 +271,7 @@ def int4_linear_backward_dx_tiles(
         w = tl.load(
             w_ptr + k[None, :] * w_0 + m1 * w_1, mask=(k[None, :] < N) & (m1 < M1), other=0
         ).to(tl.int32)
-        even = (w >> 0 & 15).to(tl.float32) - 8.0
+        even = (w & 15).to(tl.float32) - 8.0
         odd = (w >> 4 & 15).to(tl.float32) - 8.0
         left = tl.join(even, odd).permute(0, 2, 1).reshape(BLOCK_M, BLOCK_K)
         dy = tl.load(
@@ -422,7 +422,8 @@ def launch_int4_linear_backward_dx(w, s, dy, dx) -> None:
     int4_linear_backward_dx_tiles[grid](
         w, dy, s, dx, K, M, N, -((-K) // 2), *w.stride(), *dy.stride(), *s.stride(),
         *dx.stride(),
-        PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+        PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
+        **lib.config_without(config, "PARTS"),
     )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(

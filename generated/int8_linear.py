@@ -65,7 +65,7 @@ def int8_linear_tiles(
     x_ptr, w_ptr, sx_ptr, sw_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, sx_m, sw_n, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, acc_parts_ptr=None,
+    CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -242,7 +242,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         int8_linear_tiles[grid](
             x, w, sx, sw, y, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
             *y.stride(),
-            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
+            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(total, config["BLOCK"]),)
@@ -362,7 +362,7 @@ def int8_linear_backward_acc_tiles(
     x_ptr, w_ptr, acc_ptr, M, N, K, x_m, x_k, w_n, w_k, acc_m, acc_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS=1, CHUNK=0, acc_parts_ptr=None,
+    CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -634,7 +634,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_backward_acc_tiles[grid](
             x, w, acc, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
-            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
+            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(total, config["BLOCK"]),)

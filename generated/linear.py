@@ -198,7 +198,7 @@ def linear_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -405,7 +405,8 @@ def launch_linear(x, w, b, y) -> None:
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_tiles[grid](
             x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(
@@ -668,7 +669,7 @@ def linear_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -872,7 +873,6 @@ def launch_linear_backward_dx(w, dy, dx, choose=None) -> None:
     COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (batch, K), compute, dy.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
         LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dy_tiles, trans_dy = lib.tiles_or_parts(dy, BLOCK_M, BLOCK_K, LHS)
@@ -881,7 +881,7 @@ def launch_linear_backward_dx(w, dy, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_presplit_one[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, **constants,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
@@ -892,7 +892,7 @@ def launch_linear_backward_dx(w, dy, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_tf32x3[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            **constants, **lib.config_without(config, "PROGRAMS"),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
@@ -902,8 +902,9 @@ def launch_linear_backward_dx(w, dy, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_persistent[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         PROGRAMS = config["PROGRAMS"]
@@ -913,19 +914,20 @@ def launch_linear_backward_dx(w, dy, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_subtiles[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dx_tiles[grid](
             dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
-            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
             linear_backward_dx_combine, (batch, K), PARTS, dx_sum_parts, dx, batch, K, *dx.stride(),
-            **constants,
+            COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def linear_cross_entropy_forward_part(
 @triton.jit
 def linear_cross_entropy_forward_merge(
     a_parts_ptr, lse_sum_terms_parts_ptr, hit_parts_ptr, a_kept_ptr, lse_sum_kept_ptr,
-    target_ptr, loss_ptr, M, a_parts_0, a_parts_1, lse_sum_terms_parts_0,
+    target_ptr, loss_ptr, a_parts_0, a_parts_1, lse_sum_terms_parts_0,
     lse_sum_terms_parts_1, hit_parts_0, hit_parts_1, a_kept_0, lse_sum_kept_0, target_0,
     loss_0,
     ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_P: tl.constexpr, PARTS: tl.constexpr,
@@ -275,7 +275,7 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
         )  # fmt: skip
         grid = (M,)
         linear_cross_entropy_forward_merge[grid](
-            a_parts, lse_sum_terms_parts, hit_parts, a_kept, lse_sum_kept, target, loss, M,
+            a_parts, lse_sum_terms_parts, hit_parts, a_kept, lse_sum_kept, target, loss,
             *a_parts.stride(), *lse_sum_terms_parts.stride(), *hit_parts.stride(), a_kept.stride(0),
             lse_sum_kept.stride(0), target.stride(0), loss.stride(0),
             ignore=ignore,
@@ -577,7 +577,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
     PRECISION: tl.constexpr, ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr,
     HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, z_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
@@ -805,7 +805,7 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
     dz_ptr, x_masked_ptr, dw_ptr, V, K, M, dz_m, dz_m2, x_masked_m, x_masked_n, dw_m, dw_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dw_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -984,7 +984,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
     dx_sum_before_m, dx_sum_before_n, dx_sum_m, dx_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1213,7 +1213,8 @@ def launch_linear_cross_entropy_backward_chunk_dz(
             x, w, target, dloss, lse_sum_kept, a_kept, dz, first_V, M, V, K, *x.stride(),
             *w.stride(), target.stride(0), dloss.stride(0), lse_sum_kept.stride(0),
             a_kept.stride(0), *dz.stride(),
-            PRECISION=PRECISION, **constants, z_parts_ptr=z_parts, **config,
+            PRECISION=PRECISION, **constants, z_parts_ptr=z_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if z_parts is not None:
         lib.launch_combine(
@@ -1378,7 +1379,8 @@ def launch_linear_cross_entropy_backward_chunk_dw(dz, x_masked, dw) -> None:
         grid = (PARTS * lib.cdiv(V, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_cross_entropy_backward_chunk_dw_tiles[grid](
             dz, x_masked, dw, V, K, M, *dz.stride(), *x_masked.stride(), *dw.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dw_sum_parts is not None:
         lib.launch_combine(
@@ -1471,7 +1473,6 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
     dx_sum_sum_parts = lib.workspace(config, (M, K), torch.float32, dz.device)
-    constants = dict(enable_fp_fusion=True)
     if variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
         dz_tiles, trans_dz = lib.tiles(dz, BLOCK_M, BLOCK_K)
@@ -1481,7 +1482,7 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
         linear_cross_entropy_backward_chunk_dx_sum_persistent[grid](
             dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
             *dx_sum_before.stride(), *dx_sum.stride(),
-            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_sum_parts_ptr=dx_sum_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
@@ -1493,7 +1494,7 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
         linear_cross_entropy_backward_chunk_dx_sum_subtiles[grid](
             dz_tiles, w_tiles, dx_sum_before, dx_sum_tiles, dx_sum, M, K, V,
             *dx_sum_before.stride(), *dx_sum.stride(),
-            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            TRANS_DZ=trans_dz, TRANS_W=trans_w, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
@@ -1501,12 +1502,14 @@ def launch_linear_cross_entropy_backward_chunk_dx_sum(w, dx_sum_before, dz, dx_s
         linear_cross_entropy_backward_chunk_dx_sum_tiles[grid](
             dz, w, dx_sum_before, dx_sum, M, K, V, *dz.stride(), *w.stride(),
             *dx_sum_before.stride(), *dx_sum.stride(),
-            PRECISION=PRECISION, **constants, dx_sum_sum_parts_ptr=dx_sum_sum_parts, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_sum_parts_ptr=dx_sum_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_sum_parts is not None:
         lib.launch_combine(
             linear_cross_entropy_backward_chunk_dx_sum_combine, (M, K), PARTS, dx_sum_sum_parts,
-            dx_sum_before, dx_sum, M, K, *dx_sum_before.stride(), *dx_sum.stride(), **constants,
+            dx_sum_before, dx_sum, M, K, *dx_sum_before.stride(), *dx_sum.stride(),
+            enable_fp_fusion=True,
         )  # fmt: skip
 
 

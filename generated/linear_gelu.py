@@ -198,7 +198,7 @@ def linear_gelu_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, acc_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -402,7 +402,8 @@ def launch_linear_gelu(x, w, b, y) -> None:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_tiles[grid](
             x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts, **config,
+            PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if acc_parts is not None:
         lib.launch_combine(
@@ -686,7 +687,7 @@ def linear_gelu_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, acc_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -821,7 +822,8 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_tiles[grid](
             x, w, acc_kept, b, y, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts, **config,
+            PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if acc_parts is not None:
         lib.launch_combine(
@@ -1167,7 +1169,7 @@ def linear_gelu_backward_dx_tiles(
     dacc_ptr, w_ptr, dx_ptr, M, K, N, dacc_m, dacc_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1392,7 +1394,6 @@ def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
     COMPUTE = tl.float64 if w.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), compute, dacc.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
         LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dacc_tiles, trans_dacc = lib.tiles_or_parts(dacc, BLOCK_M, BLOCK_K, LHS)
@@ -1401,7 +1402,7 @@ def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_presplit_one[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
-            TRANS_DACC=trans_dacc, TRANS_W=trans_w, **constants,
+            TRANS_DACC=trans_dacc, TRANS_W=trans_w, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
@@ -1412,7 +1413,7 @@ def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_tf32x3[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
-            **constants, **lib.config_without(config, "PROGRAMS"),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
@@ -1422,8 +1423,9 @@ def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_persistent[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
-            TRANS_DACC=trans_dacc, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DACC=trans_dacc, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         PROGRAMS = config["PROGRAMS"]
@@ -1433,19 +1435,20 @@ def launch_linear_gelu_backward_dx(w, dacc, dx, choose=None) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_gelu_backward_dx_subtiles[grid](
             dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
-            TRANS_DACC=trans_dacc, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DACC=trans_dacc, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dx_tiles[grid](
             dacc, w, dx, M, K, N, *dacc.stride(), *w.stride(), *dx.stride(),
-            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
             linear_gelu_backward_dx_combine, (M, K), PARTS, dx_sum_parts, dx, M, K, *dx.stride(),
-            **constants,
+            COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 

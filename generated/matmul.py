@@ -184,7 +184,7 @@ def matmul_tiles(
     a_ptr, b_ptr, y_ptr, M, N, K, a_m, a_k, b_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -381,7 +381,8 @@ def launch_matmul(a, b, y, choose=None) -> None:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         matmul_tiles[grid](
             a, b, y, M, N, K, *a.stride(), *b.stride(), *y.stride(),
-            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if y_sum_parts is not None:
         lib.launch_combine(

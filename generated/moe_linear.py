@@ -248,8 +248,8 @@ def moe_linear_backward_dx_tiles(
 
 @triton.jit
 def moe_linear_backward_dw_tiles(
-    off_ptr, dy_ptr, x_ptr, dw_ptr, E, N, K, M, off_0, dy_m, dy_m2, x_m, x_n, dw_batch,
-    dw_n, dw_m,
+    off_ptr, dy_ptr, x_ptr, dw_ptr, N, K, M, off_0, dy_m, dy_m2, x_m, x_n, dw_batch, dw_n,
+    dw_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -377,7 +377,7 @@ def launch_moe_linear_backward_dw(x, off, dy, dw) -> None:
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     grid = (E * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
     moe_linear_backward_dw_tiles[grid](
-        off, dy, x, dw, E, N, K, M, off.stride(0), *dy.stride(), *x.stride(), *dw.stride(),
+        off, dy, x, dw, N, K, M, off.stride(0), *dy.stride(), *x.stride(), *dw.stride(),
         COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
     )  # fmt: skip
 

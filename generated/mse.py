@@ -26,7 +26,6 @@ def mse_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
     # loss = mean[...]((x[...] - t[...]) ** 2)
@@ -54,7 +53,6 @@ def mse_loop(
         loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
             t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
             t2 = x - t

@@ -74,7 +74,7 @@ def swiglu_linear_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -252,7 +252,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         swiglu_linear_tiles[grid](
             x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if gate_parts is not None:
         lib.launch_combine(
@@ -400,7 +400,7 @@ def swiglu_linear_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
@@ -520,7 +520,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
             *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             PRECISION=PRECISION, **constants, gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
-            **config,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if gate_parts is not None:
         lib.launch_combine(
@@ -958,7 +958,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     dup_ptr, wu_ptr, dx_sum_ptr, M, K, N, dup_m, dup_n, wu_n, wu_n2, dx_sum_m, dx_sum_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1230,7 +1230,7 @@ def swiglu_linear_backward_dx_tiles(
     dx_sum_n, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dx_sum2_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1360,8 +1360,7 @@ def swiglu_linear_backward_dwg_tiles(
     dup_m, dup_m2, dwg_m, dwg_n, dwu_m, dwu_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, PARTS=1, CHUNK=0, dwg_sum_parts_ptr=None,
-    dwu_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1593,7 +1592,6 @@ def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
     COMPUTE = tl.float64 if wu.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, K), compute, dup.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
         LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dup_tiles, trans_dup = lib.tiles_or_parts(dup, BLOCK_M, BLOCK_K, LHS)
@@ -1602,7 +1600,7 @@ def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_presplit_one[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
-            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, **constants,
+            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
@@ -1613,7 +1611,7 @@ def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_tf32x3[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
-            **constants, **lib.config_without(config, "PROGRAMS"),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
@@ -1623,8 +1621,9 @@ def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
         grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_persistent[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
-            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
-            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         PROGRAMS = config["PROGRAMS"]
@@ -1634,19 +1633,20 @@ def launch_swiglu_linear_backward_dx_sum(wu, dup, dx_sum) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_sum_subtiles[grid](
             dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
-            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_sum_tiles[grid](
             dup, wu, dx_sum, M, K, N, *dup.stride(), *wu.stride(), *dx_sum.stride(),
-            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum_parts is not None:
         lib.launch_combine(
             swiglu_linear_backward_dx_sum_combine, (M, K), PARTS, dx_sum_parts, dx_sum, M, K,
-            *dx_sum.stride(), **constants,
+            *dx_sum.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1670,7 +1670,6 @@ def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
     COMPUTE = tl.float64 if wg.dtype == torch.float64 else tl.float32
     PARTS = config.get("PARTS", 1)
     dx_sum2_parts = lib.workspace(config, (M, K), compute, dgate.device)
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("presplit_lhs", "presplit_rhs"):
         LHS, PROGRAMS = config["LHS"], config["PROGRAMS"]
         dgate_tiles, trans_dgate = lib.tiles_or_parts(dgate, BLOCK_M, BLOCK_K, LHS)
@@ -1679,7 +1678,7 @@ def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_presplit_one[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
-            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, **constants,
+            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
@@ -1690,7 +1689,7 @@ def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_tf32x3[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
-            **constants, **lib.config_without(config, "PROGRAMS"),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "persistent", "narrow"):
         PROGRAMS = config["PROGRAMS"]
@@ -1700,8 +1699,9 @@ def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
         grid = (min(PROGRAMS * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_persistent[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
-            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, PRECISION=PRECISION, **constants,
-            dx_sum2_parts_ptr=dx_sum2_parts, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum2_parts_ptr=dx_sum2_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         PROGRAMS = config["PROGRAMS"]
@@ -1711,20 +1711,21 @@ def launch_swiglu_linear_backward_dx(wg, dgate, dx_sum, dx) -> None:
         grid = (min(PROGRAMS * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         swiglu_linear_backward_dx_subtiles[grid](
             dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
-            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, PRECISION=PRECISION, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_tiles[grid](
             dgate, wg, dx_sum, dx, M, K, N, *dgate.stride(), *wg.stride(), *dx_sum.stride(),
             *dx.stride(),
-            PRECISION=PRECISION, **constants, dx_sum2_parts_ptr=dx_sum2_parts, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dx_sum2_parts_ptr=dx_sum2_parts, **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dx_sum2_parts is not None:
         lib.launch_combine(
             swiglu_linear_backward_dx_combine, (M, K), PARTS, dx_sum2_parts, dx_sum, dx, M, K,
-            *dx_sum.stride(), *dx.stride(), **constants,
+            *dx_sum.stride(), *dx.stride(), COMPUTE=COMPUTE, enable_fp_fusion=True,
         )  # fmt: skip
 
 
@@ -1837,7 +1838,8 @@ def launch_swiglu_linear_backward_dwg(x, dup, dgate, dwg, dwu) -> None:
             dgate, x, dup, dwg, dwu, N, K, M, *dgate.stride(), *x.stride(), *dup.stride(),
             *dwg.stride(), *dwu.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
+            dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts,
+            **lib.config_without(config, "PARTS"),
         )  # fmt: skip
     if dwg_sum_parts is not None:
         lib.launch_combine(

@@ -60,7 +60,7 @@ def window_attention_forward_part(
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
     )
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -131,7 +131,7 @@ def window_attention_forward_part(
 @triton.jit
 def window_attention_forward_merge(
     m_parts_ptr, o_sum_parts_ptr, o_sum2_parts_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, B,
-    H, S, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
+    H, E, m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1,
     o_sum_parts_2, o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1,
     o_sum2_parts_2, o_sum2_parts_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
     o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
@@ -234,7 +234,7 @@ def window_attention_forward_tiles(
         first,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -316,7 +316,7 @@ def window_attention_forward_wide(
         first,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -424,7 +424,7 @@ def window_attention_forward_wide_part(
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
     )
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -579,9 +579,9 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -610,9 +610,9 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_forward_merge[grid](
-            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, S, E,
-            *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            m_parts, o_sum_parts, o_sum2_parts, m_kept, o_sum2_kept, o, B, H, E, *m_parts.stride(),
+            *o_sum_parts.stride(), *o_sum2_parts.stride(), *m_kept.stride(), *o_sum2_kept.stride(),
+            *o.stride(),
             VEC=lib.vec(E, *o_sum_parts.stride()[:4], *o.stride()[:3]), enable_fp_fusion=True,
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
@@ -955,7 +955,7 @@ def window_attention_backward_dq_part(
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
     )
     behind = tl.maximum(
-        whole, (tl.minimum(tl.minimum(S, first + chunk), first_i + 1)) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1060,7 +1060,7 @@ def window_attention_backward_dq_tiles(
         first,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1153,7 +1153,7 @@ def window_attention_backward_dq_wide(
         first,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
     )
-    behind = tl.maximum(whole, (tl.minimum(S, first_i + 1)) // BLOCK_N * BLOCK_N)
+    behind = tl.maximum(whole, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1161,11 +1161,6 @@ def window_attention_backward_dq_wide(
         ):
             start = at + tl.where(at < whole, 0, behind - whole) if masked else at
             j = start + tl.arange(0, BLOCK_N).to(tl.int64)
-            counts = (
-                (j[None, :] < end_i)
-                & (j[None, :] + width > i[:, None])
-                & (i[:, None] >= j[None, :])
-            )
             dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for start_e4 in range(0, E, BLOCK_K):
                 e4 = start_e4 + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1302,7 +1297,7 @@ def window_attention_backward_dk_part(
     whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole,
-        (tl.minimum(tl.minimum(S, first + chunk), lib.end_of(first_j.to(tl.int64) + width, S)))
+        tl.minimum(tl.minimum(S, first + chunk), lib.end_of(first_j.to(tl.int64) + width, S))
         // BLOCK_N
         * BLOCK_N,
     )
@@ -1422,7 +1417,7 @@ def window_attention_backward_dk_tiles(
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
     whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
-        whole, (tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S))) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1519,7 +1514,7 @@ def window_attention_backward_dk_wide(
     first = first_j // BLOCK_N * BLOCK_N
     whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
-        whole, (tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S))) // BLOCK_N * BLOCK_N
+        whole, tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S)) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
@@ -1635,7 +1630,6 @@ def window_attention_backward_dscale_rows(
     cols = lib.multiple(cols, VEC)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
     dscale_sum_rows = tl.load(
         dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
     )
@@ -1663,7 +1657,6 @@ def window_attention_backward_dscale_loop(
         dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
             dscale_sum_rows = tl.load(
                 dscale_sum_rows_ptr + col * dscale_sum_rows_col, mask=col < cols, other=0.0
             )

@@ -205,12 +205,19 @@ def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepC
         own = [run for run, name in zip(calls.launches, owners, strict=True) if name == step.name]
         own = own[: len(own) // sum(c.step == step.name for c in calls.choices)]
         variant = next(v for v in step.variants if v.name == choice.variant)
-        found.append(StepCost(step, choice, tuple(_kernels(plan, step, variant, own, numbers))))
+        found.append(
+            StepCost(step, choice, tuple(_kernels(plan, step, choice, variant, own, numbers)))
+        )
     return tuple(found)
 
 
 def _kernels(
-    plan: Plan, step: Step, variant: Variant, launches: list[Launch], numbers: CallNumbers
+    plan: Plan,
+    step: Step,
+    choice: Choice,
+    variant: Variant,
+    launches: list[Launch],
+    numbers: CallNumbers,
 ) -> Iterator[KernelCost]:
     nests = nests_of(plan, step)
     written: set[str] = set()
@@ -227,7 +234,7 @@ def _kernels(
         kernel = named[launch.kernel.fn.__name__]
         seen, given = {}, {}
         # Of one part there is no second kernel: the first one stores the results.
-        parts = variant.launches[k].part and launch.config.get("PARTS") != 1
+        parts = variant.launches[k].part and choice.config.get("PARTS") != 1
         number = launch.config.get("PASS", 0)
         early = {name for level in kernel.levels for name in level.stores} if number else set()
         own = set(kernel.levels[number].stores) if 0 < number < len(kernel.levels) else set()

@@ -98,7 +98,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
 
 def combine_view(writer: KernelWriter) -> KernelView:
     """The second kernel of a split sum: the parts in their order, then the epilogue."""
-    size = open_axes(writer, without="k")
+    size = open_axes(writer)
     sums = [sum_of(writer, head) for head in writer.kernel.nests[: writer.kernel.products]]
     sums = [replace(s, parts=writer.pointer(f"{s.name}_parts")) for s in sums]
     mask_tile(writer, size)
@@ -127,19 +127,14 @@ def is_constant(writer: KernelWriter, p: Poly) -> bool:
     return not indices(p) and symbols(p) <= writer.args.constants.keys()
 
 
-def open_axes(
-    writer: KernelWriter, names: tuple[str, ...] = AXES, without: str = ""
-) -> dict[str, str]:
-    """The spec's indices by the template's axes: m is [BLOCK_M, 1], n is [1, BLOCK_N], k is either.
-
-    Returns their extents. `without`: an axis whose extent the kernel does not need.
-    """
+def open_axes(writer: KernelWriter, names: tuple[str, ...] = AXES) -> dict[str, str]:
+    """The spec's indices by the template's axes: m is [BLOCK_M, 1], n is [1, BLOCK_N], k is either. Returns their extents."""
     size = {}
     for axis, name in zip(writer.kernel.axes, names, strict=False):
         if len(axis.digits) == 1:
             writer.index[axis.digits[0].index] = name
         writer.axis_var[axis.name] = name
-        if axis.digits and name != without:
+        if axis.digits:
             wish = name.upper() if name in ("m", "n", "k") else PLURALS[name]
             size[name] = writer.extent(axis.extent, wish)
             if name in ("m", "n", "k"):
@@ -307,17 +302,19 @@ def scale_of(writer: KernelWriter, scale: ir.Expr, size: dict[str, str]) -> Scal
     """The scale that the terms of a step share, read at `ahead`."""
     axis = writer.kernel.axes[3]
     (k,) = (d.index for d in axis.digits)
-    own, mask, cache = writer.index[k], writer.axis_mask[axis.name], writer.cache
-    writer.index[k], writer.axis_mask[axis.name] = "ahead", f"ahead < {size['k']}"
+    read, cast = (scale.arg, scale.dtype) if isinstance(scale, ir.Cast) else (scale, "")
 
     def value() -> Value:
-        writer.cache = dict(cache)
-        text = writer.expr(scale)[0]
-        return Value(writer.taken(), text)
+        inner = writer.scope()
+        inner.index[k], inner.axis_mask[axis.name] = "ahead", f"ahead < {size['k']}"
+        with inner.apart() as lines:
+            if isinstance(read, ir.Read) and read.tensor not in inner.values:
+                text = inner.load(read, cast)
+            else:
+                text = inner.expr(scale)[0]
+        return Value(lines, text)
 
-    out = Scale(value(), value())
-    writer.index[k], writer.axis_mask[axis.name], writer.cache = own, mask, cache
-    return out
+    return Scale(value(), value())
 
 
 def is_loaded(side: ir.Expr, narrow: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 
 from tritongen.emit.addressing import Addressing
@@ -54,6 +55,13 @@ class KernelWriter(Addressing):
         self.extremes: dict[str, str] = {}  # the extreme that the fold of a place holds
         self.tested = ""  # the tensor that is there where the lines run that are printed now
         self.read_here = {r.tensor for n in kernel.nests for r in reads(n.body)}
+
+    def scope(self) -> KernelWriter:
+        """A writer that prints on the same lines. What it decodes and loads is not known outside, nor are its axes and masks."""
+        own = copy(self)
+        own.index, own.cache, own.axis_of = dict(self.index), dict(self.cache), dict(self.axis_of)
+        own.axis_var, own.axis_mask = dict(self.axis_var), dict(self.axis_mask)
+        return own
 
     # ---- expressions
     def expr(self, e: ir.Expr) -> tuple[str, int]:
@@ -136,6 +144,9 @@ class KernelWriter(Addressing):
         return True
 
     def _call(self, e: ir.Call) -> tuple[str, int]:
+        match e:
+            case ir.Call("shift_left" | "shift_right", (base, ir.IndexValue(Poly(())))):
+                return self.expr(base)
         row = FUNCTIONS[e.fn]
         args = e.args[1:] if e.fn == "where" else e.args
         kind = ir.kind_of(args[0].dtype, self.op)

@@ -116,7 +116,7 @@ def call_of(
     grid = tuple_text([rule_text(r, said) for r in launch.grid])
     if "META[" in grid:
         grid = f"lambda META: {grid}"
-    rest = given_by_config(variant, launch, kernel, renames, measured)
+    rest = given_by_config(step, variant, launch, kernel, renames, measured)
     together = with_parts(step)
     made = together.scratch if together else variant.scratch if launch.scratch else ()
     if kernel.workspaces and made:
@@ -167,6 +167,7 @@ def combine_call(call: Call, context: Context, step: Step, variant: Variant) -> 
 
 
 def given_by_config(
+    step: Step,
     variant: Variant,
     launch: Launch,
     kernel: KernelView,
@@ -175,13 +176,17 @@ def given_by_config(
 ) -> list[str]:
     """`**config`, without entries that only grids and workspaces use, and with what the launch overrides.
 
-    `measured` entries come from a table. Then, and if few entries of the config are used, they are passed one by one.
+    Launches of a kernel that may leave parts read alike, whether they do or not. `measured` entries come from a table. Then, and if few entries of the config are used, they are passed one by one.
     """
     own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
     said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
-    given = [n for n, _ in variant.config if n not in {*dict(launch.config), *measured}]
+    every = [n for n, _ in variant.config]
+    if kernel.workspaces and with_parts(step) and "PARTS" not in every:
+        every.append("PARTS")
+    given = [n for n in every if n not in {*dict(launch.config), *measured}]
     taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
     left = ", ".join(f'"{name}"' for name in given if name not in taken)
+    taken = [n for n in taken if n in dict(variant.config)]
     others = f"lib.config_without(config, {left})" if left else "config"
     if not said_again:
         return [*own, f"**{others}"]

@@ -13,7 +13,7 @@ from functools import reduce
 
 from tritongen.emit.fold_lines import guard_text, is_small
 from tritongen.emit.frames import FrameWriter, Level, tile_indices
-from tritongen.emit.text import launch_text, wrapped
+from tritongen.emit.text import launch_text, wrap_text, wrapped
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -27,6 +27,7 @@ from tritongen.ir.algebra import (
     symbols,
     weight_of,
 )
+from tritongen.ir.functions import TERM
 from tritongen.kernel.nodes import Loop, Walk, folded
 
 SCAN = 1024  # elements that a turn of a scan for the ends of a loop looks at
@@ -59,7 +60,7 @@ class LoopWriter(FrameWriter):
         lo, hi = ends.whole or ("", "")
         extent = self.size(self.own.walk(level.index).extent)[0]
         cut = self.variable(self.fresh("whole"))
-        end = f"{wrapped(hi)} // {block} * {block}"
+        end = f"{wrap_text(hi, TERM)} // {block} * {block}"
         if lo == "0":
             said, turns, at = "then the rest", "2", start
             if ends.first != "0":
@@ -135,7 +136,8 @@ class LoopWriter(FrameWriter):
             begins, stop, partly = self.scan(walk, scanned, begins, stop)
             lows, highs = [*lows, begins], [*highs, stop, partly]
         if stop != extent and not stop.isidentifier():
-            stop = self.assigned_in(-1, self.fresh("stop"), stop)
+            text, stop = stop, self.assigned_in(-1, self.fresh("stop"), stop)
+            highs = [stop if high == text else high for high in highs]
         if stop != extent:
             self.stops[loop.index] = stop
         if begins != first:

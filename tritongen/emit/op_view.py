@@ -34,6 +34,7 @@ from tritongen.emit.launch import (
 )
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.tuning import tabled, with_table
+from tritongen.emit.unread import unread, without, without_lines
 from tritongen.emit.view import KernelView, indented
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
@@ -98,11 +99,13 @@ def _launches_of(
             views = {k.name: kernel_view(known, k) for k in step.kernels}
             if item.autotune:
                 views = {name: with_table(view, step) for name, view in views.items()}
+            printed = {name: read_of(view) for name, view in views.items()}
+            views = {name: view for name, (view, _) in printed.items()}
             launch = launch_view(known, step, views, given, alone)
             if step.reuses:
                 launch = by_another(step, step.reuses, launch.parameters, [])
             else:
-                launch.kernels = [tabled(render_kernel(v), v, step, totals) for v in views.values()]
+                launch.kernels = [tabled(text, v, step, totals) for v, text in printed.values()]
             spend(sum(len(text) // CHARACTERS for text in launch.kernels))
         calls.append(f"{launch.name}({launch.parameters})")
         yield launch
@@ -268,6 +271,16 @@ def render_kernel(view: KernelView) -> str:
         if getattr(tile.tile, low, "") and low not in tile.read:
             raise AssertionError(f"{view.template}.py.j2 begins at 0 and not at {low}")
     return re.sub("^ +\n", "", text, flags=re.MULTILINE)  # slots that no lines fill
+
+
+def read_of(view: KernelView) -> tuple[KernelView, str]:
+    """The view of a kernel without parameters that it does not read, and its source."""
+    text = without_lines(render_kernel(view))
+    names = unread(text, view.names) - {*view.blocks}
+    if not names:
+        return view, text
+    view = without(view, names)
+    return view, without_lines(render_kernel(view))
 
 
 def dropping(plan: Plan, keeping: Plan, item: OpPlans) -> LaunchView:

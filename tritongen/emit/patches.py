@@ -56,7 +56,7 @@ def patches_view(writer: SlidingWriter) -> KernelView:
     kernel = writer.kernel
     if kernel.lets:
         writer.args.constants["INDEX"] = "INDEX"
-    size = open_axes(writer, without="m")
+    size = open_axes(writer)
     patch = open_patch(writer)
     places = places_of(writer, patch)
     x, w, setup = factors(writer, kernel.nests[0], patch, size)

@@ -63,12 +63,15 @@ class Unpacking:
 
     def value(self) -> str:
         """The text of the tile: all dims, joined to rows and columns."""
-        w, dim, e = self.writer, 0, self.e
-        for axis in w.kernel.axes[1:4]:
+        e = self.e
+        for axis in self.writer.kernel.axes[1:4]:
             e = self.in_group(axis, e)
-        saved = w.index, w.axis_of, w.axis_var, w.axis_mask, w.cache, w.looping
-        w.index, w.axis_of, w.axis_var = dict(w.index), dict(w.axis_of), dict(w.axis_var)
-        w.axis_mask, w.cache, w.looping = dict(w.axis_mask), {}, w.looping | {"k1"}
+        inner = self.writer.scope()
+        inner.cache, inner.looping = {}, inner.looping | {"k1"}
+        return replace(self, writer=inner).joined(e)
+
+    def joined(self, e: ir.Expr) -> str:
+        dim = 0
         for axis, count in zip(self.axes, self.counts, strict=True):
             if count == 1:
                 self.open(axis, dim)
@@ -77,12 +80,9 @@ class Unpacking:
             dim += 1 + (count > 1 and not self.in_pairs)
         sides = ", ".join(f"BLOCK_{axis.name.upper()}" for axis in self.axes)
         if self.in_pairs:
-            text = f"{self.pair(e)}.reshape({sides})"
-        else:
-            text, _ = shown = w.expr(e)
-            text = text if self.dims == 2 else f"{wrap(shown, ATOM)}.reshape({sides})"
-        w.index, w.axis_of, w.axis_var, w.axis_mask, w.cache, w.looping = saved
-        return text
+            return f"{self.pair(e)}.reshape({sides})"
+        text = self.writer.expr(e)
+        return text[0] if self.dims == 2 else f"{wrap(text, ATOM)}.reshape({sides})"
 
     def pair(self, e: ir.Expr) -> str:
         """Both neighbours, side by side."""
