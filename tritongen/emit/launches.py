@@ -148,11 +148,10 @@ def call_of(
 def split_call(calls: tuple[Call, ...], context: Context, step: Step, variant: Variant) -> Call:
     """The two launches of rows that programs share as one: `lib.launch_split` makes both."""
     first, last = calls
-    found = re.fullmatch(r"(?:(\w+) \* )?cdiv\((.+), MERGE\)", variant.launches[-1].grid[0])
-    assert found and first.kernel == last.kernel, f"{variant.name} does not merge rows"
-    runs, rows = (
-        rule and rule_text(rule, rule_names(context, step, variant)) for rule in found.groups()
-    )
+    assert first.kernel == last.kernel, f"{variant.name} does not merge rows"
+    names = rule_names(context, step, variant)
+    in_runs = bool(step.kernel(first.kernel).axes[0].tail)
+    runs, rows = (names.get(n, n) for n in (("row_runs", "row_run") if in_runs else ("", "rows")))
     config = tuple(text for text in first.config if not text.startswith("**"))
     given = (f"({runs}, {rows})" if runs else rows, "config")
     return replace(first, config=config, number="", by="lib.launch_split", sizes=given)
