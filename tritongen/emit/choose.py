@@ -26,7 +26,7 @@ from tritongen.schedule.estimates import COLUMNS, in_turn, shared
 from tritongen.schedule.plan import Step, Variant
 
 HOST_NAMES = {
-    **{name: f"lib.{name}" for name in rules.FUNCTIONS.keys() - {"min", "max"}},
+    **{name: f"lib.{name}" for name in rules.OF_LIBRARY},
     **{name: f"gpu.{name}" for name in rules.OF_GPU},
 }
 LONG = 84  # characters of what is better read on a line of its own

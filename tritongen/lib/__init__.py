@@ -15,6 +15,7 @@ from tritongen.lib.chunks import *
 from tritongen.lib.coefficients import *
 from tritongen.lib.compilers import *
 from tritongen.lib.copies import *
+from tritongen.lib.counts import *
 from tritongen.lib.descriptors import *
 from tritongen.lib.device import *
 from tritongen.lib.estimates import *

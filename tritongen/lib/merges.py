@@ -19,7 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tritongen.lib.estimates import cdiv, config_without, pow2
+from tritongen.lib.counts import cdiv, pow2
+from tritongen.lib.estimates import config_without
 
 
 def add_parts(parts: torch.Tensor | None, result: torch.Tensor | None) -> None:

@@ -29,6 +29,7 @@ import torch
 import triton
 
 from tritongen.files import write_atomically
+from tritongen.lib.counts import pow2
 from tritongen.runtime.cache import Refused, cache_path, private_folder, read_json, stored
 from tritongen.runtime.choosers import Chooser, choosers, is_of
 
@@ -61,14 +62,9 @@ class Entry:
 
 
 # ---- the key of a call --------------------------------------------------------------------------
-def bucket(n: int) -> int:
-    """The next power of two; 0 stays."""
-    return 1 << (n - 1).bit_length() if n > 0 else 0
-
-
 def tensors_of(args: tuple[Any, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple(
-        (str(a.dtype).removeprefix("torch."), tuple(map(bucket, a.shape)))
+        (str(a.dtype).removeprefix("torch."), tuple(map(pow2, a.shape)))
         for a in args
         if isinstance(a, torch.Tensor)
     )
@@ -140,7 +136,7 @@ def _checked_tensors(value: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
             "no dtype",
         )
         _expect(
-            isinstance(shape, list) and all(_is_int(n) and bucket(n) == n for n in shape),
+            isinstance(shape, list) and all(_is_int(n) and pow2(n) == n for n in shape),
             "no bucket",
         )
     return tuple((dtype, tuple(shape)) for dtype, shape in value)

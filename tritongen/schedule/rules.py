@@ -3,7 +3,7 @@
 A rule is an expression in whole numbers, written as Python reads it: `min(64, cdiv(D, 4096))`,
 `rows < 2 * sms and D > 8192`, `8 if D > 1024 else 4`. It is parsed with `ast`, checked against a
 short list of nodes when the plan is made, printed as it stands by emit, and evaluated here for
-`explain` and the tests. The functions are min, max, and those below, which `tritongen.lib` has too.
+`explain` and the tests. The functions are min, max, and those of `lib/counts.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from functools import cache
+from runpy import run_path
+from types import FunctionType
+
+from tritongen.resources import package_folder
 
 OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -30,59 +34,16 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 }
 
 
-# ---- functions: those of `tritongen/lib/estimates.py`, which says what they are
-def pow2(n: int) -> int:
-    return 1 << (n - 1).bit_length() if n > 0 else 0
-
-
-def cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
-    found = max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
-    return max(found, pow2(least)) if found > 1 else 1
-
-
-def shares(programs: int, tiles: int, most: int) -> int:
-    return max(1, min(most, cdiv(programs, max(1, tiles))))
-
-
-def spread(programs: int, tiles: int, most: int) -> int:
-    return pow2(shares(programs, tiles, most))
-
-
-def filled(tiles: int, programs: int) -> bool:
-    return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
-
-
-def is_held(cols: int, aligned: bool, most: int, odd: int, full: int) -> bool:
-    return 0 < cols <= most and (
-        aligned or cols <= odd or cols <= full and 4 * cols > 3 * pow2(cols)
-    )
-
-
-def held_rows(block: int, aligned: bool) -> int:
-    return max(1, (512 if not aligned and block <= 256 else 1024) // block)
-
-
-def held_warps(block: int) -> int:
-    least = ((1024, 1), (2048, 2), (8192, 4), (16384, 16))
-    return next((warps for most, warps in least if block <= most), 32)
-
-
-def wide_block(cols: int, aligned: bool, odd: int) -> int:
-    if aligned:
-        return 16384 if cols <= 65536 else 32768
-    return 4096 if cols <= odd else 8192
-
-
 # Names that stand for what the `gpu` of a call has (`lib/device.py`).
 OF_GPU = ("sms", "shared", "forward_progress")
 
-OF_LIBRARY = (pow2, cdiv, parts, shares, spread, filled, is_held, held_rows, held_warps, wide_block)
-OWN: tuple[Callable[..., int], ...] = (*OF_LIBRARY, min, max)
-FUNCTIONS = {function.__name__: function for function in OWN}
+# The library is run as text, because the compiler needs no torch.
+OF_LIBRARY: dict[str, Callable[..., int]] = {
+    name: value
+    for name, value in run_path(str(package_folder("lib") / "counts.py")).items()
+    if isinstance(value, FunctionType)
+}
+FUNCTIONS: dict[str, Callable[..., int]] = {**OF_LIBRARY, "min": min, "max": max}
 
 
 @cache
