@@ -45,9 +45,9 @@ def causal_attention_forward_part(
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
+    part_stop = tl.minimum(S, first + chunk)
     stop = tl.minimum(
-        tl.minimum(S, first + chunk),
-        lib.end_of(tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)), S),
+        part_stop, lib.end_of(tl.max(tl.where(row[:, None] < R * S, row[:, None] % S + 1, 0)), S)
     )
     q_h = group * R + row[:, None] // S
     q_s = row[:, None] % S
@@ -59,7 +59,7 @@ def causal_attention_forward_part(
     whole = tl.maximum(
         first,
         tl.minimum(
-            tl.minimum(S, first + chunk),
+            part_stop,
             lib.end_of(tl.min(tl.where(row[:, None] < R * S, row[:, None] % S + 1, R * S)), S),
         )
         // BLOCK_N
@@ -397,10 +397,9 @@ def causal_attention_forward_wide_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
-    whole = tl.maximum(
-        first, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
+    whole = tl.maximum(first, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -911,7 +910,8 @@ def causal_attention_backward_dq_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     do_sum2_h = h0 + h1 * R
     do_sum2 = tl.load(
         do_sum2_ptr
@@ -935,9 +935,7 @@ def causal_attention_backward_dq_part(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(
-        first, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    whole = tl.maximum(first, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -1241,15 +1239,15 @@ def causal_attention_backward_dk_part(
         chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
         first = part.to(tl.int32) * chunk
         end_j = tl.minimum(first_j + BLOCK_M, S)
-        stop = tl.minimum(S, first + chunk)
+        part_stop = tl.minimum(S, first + chunk)
         begin = tl.maximum(first, first_j)
         first2 = begin // BLOCK_N * BLOCK_N
-        whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
-        behind = tl.maximum(whole, stop // BLOCK_N * BLOCK_N)
+        whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, part_stop))
+        behind = tl.maximum(whole, part_stop // BLOCK_N * BLOCK_N)
         # Whole blocks go without a mask, then those before and behind them.
         for masked in tl.static_range(2):
             for at in range(
-                (whole, first2)[masked], (behind, stop - (behind - whole))[masked], BLOCK_N
+                (whole, first2)[masked], (behind, part_stop - (behind - whole))[masked], BLOCK_N
             ):
                 start = at + tl.where(at < whole, 0, behind - whole) if masked else at
                 i = start + tl.arange(0, BLOCK_N).to(tl.int64)
@@ -1260,7 +1258,7 @@ def causal_attention_backward_dk_part(
                     + do_sum2_h * do_sum2_1
                     + i[:, None] * do_sum2_2
                     + f[None, :] * do_sum2_3,
-                    mask=(i[:, None] < stop) & (f[None, :] < F),
+                    mask=(i[:, None] < part_stop) & (f[None, :] < F),
                     other=0.0,
                 )
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
@@ -1269,20 +1267,20 @@ def causal_attention_backward_dk_part(
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
                     dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
-                    mask=i[None, :] < stop,
+                    mask=i[None, :] < part_stop,
                 )
                 dp = dp_sum - dp_row
                 q_h = h0 + h1 * R
                 q = tl.load(
                     q_ptr + b * q_0 + q_h * q_1 + i[:, None] * q_2 + e[None, :] * q_3,
-                    mask=(i[:, None] < stop) & (e[None, :] < E),
+                    mask=(i[:, None] < part_stop) & (e[None, :] < E),
                     other=0.0,
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
                 m_kept = tl.load(
                     m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
-                    mask=i[None, :] < stop,
+                    mask=i[None, :] < part_stop,
                 ).to(tl.float32)
                 # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
                 p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
@@ -1291,12 +1289,14 @@ def causal_attention_backward_dk_part(
                 # ds_sum[b, h, i, j] = T(where(i >= j, ds[b, h, i, j] * scale, 0.0))
                 ds_sum = (ds * scale).to(v_ptr.dtype.element_ty)
                 if masked:
-                    ds_sum = tl.where((i[None, :] < stop) & (i[None, :] >= j[:, None]), ds_sum, 0.0)
+                    ds_sum = tl.where(
+                        (i[None, :] < part_stop) & (i[None, :] >= j[:, None]), ds_sum, 0.0
+                    )
                 # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
                 #     q[b, g * R + h, i, e])
                 dk_sum = tl.dot(ds_sum, q, dk_sum)
                 if masked:
-                    p = tl.where((i[None, :] < stop) & (i[None, :] >= j[:, None]), p, 0.0)
+                    p = tl.where((i[None, :] < part_stop) & (i[None, :] >= j[:, None]), p, 0.0)
                 # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
                 #     T(p[b, g * R + h, i, j]))
                 dv_sum = tl.dot(p.to(v_ptr.dtype.element_ty), do_sum2, dv_sum)

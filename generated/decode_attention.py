@@ -47,7 +47,8 @@ def decode_attention_forward_part(
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
+    part_stop = tl.minimum(L, first + chunk)
+    stop = tl.minimum(part_stop, lib.end_of(len, L))
     q_h = group * R + row[:, None] // S
     q_s = row[:, None] % S
     q = tl.load(
@@ -55,9 +56,7 @@ def decode_attention_forward_part(
         mask=(row[:, None] < R * S) & (e2[None, :] < E),
         other=0.0,
     )
-    whole = tl.maximum(
-        first, tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L)) // BLOCK_N * BLOCK_N
-    )
+    whole = tl.maximum(first, tl.minimum(part_stop, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -391,10 +390,9 @@ def decode_attention_forward_wide_part(
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
-    whole = tl.maximum(
-        first, tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L)) // BLOCK_N * BLOCK_N
-    )
+    part_stop = tl.minimum(L, first + chunk)
+    stop = tl.minimum(part_stop, lib.end_of(len, L))
+    whole = tl.maximum(first, tl.minimum(part_stop, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):
@@ -922,7 +920,8 @@ def decode_attention_backward_dq_part(
     chunk = lib.blocks(L, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
-    stop = tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L))
+    part_stop = tl.minimum(L, first + chunk)
+    stop = tl.minimum(part_stop, lib.end_of(len, L))
     do_sum2_h = h0 + h1 * R
     do_sum2 = tl.load(
         do_sum2_ptr
@@ -946,9 +945,7 @@ def decode_attention_backward_dq_part(
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
-    whole = tl.maximum(
-        first, tl.minimum(tl.minimum(L, first + chunk), lib.end_of(len, L)) // BLOCK_N * BLOCK_N
-    )
+    whole = tl.maximum(first, tl.minimum(part_stop, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, after the rest.
     for masked in tl.static_range(1, -1, -1):
         for start in range((first, whole)[masked], (whole, stop)[masked], BLOCK_N):

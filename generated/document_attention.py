@@ -89,7 +89,8 @@ def document_attention_forward_o_part(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     begin = tl.maximum(first, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(
@@ -105,9 +106,7 @@ def document_attention_forward_o_part(
             stop,
         ),
     )
-    behind = tl.maximum(
-        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    behind = tl.maximum(whole, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -486,7 +485,8 @@ def document_attention_forward_o_wide_part(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     begin = tl.maximum(first, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first2 = begin // BLOCK_N * BLOCK_N
     whole = tl.maximum(
@@ -497,9 +497,7 @@ def document_attention_forward_o_wide_part(
             stop,
         ),
     )
-    behind = tl.maximum(
-        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    behind = tl.maximum(whole, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1105,7 +1103,8 @@ def document_attention_backward_dq_part(
         tl.int64
     )
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     begin = tl.maximum(first, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first2 = begin // BLOCK_N * BLOCK_N
     do_sum2 = tl.load(
@@ -1136,9 +1135,7 @@ def document_attention_backward_dq_part(
             stop,
         ),
     )
-    behind = tl.maximum(
-        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    behind = tl.maximum(whole, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1507,8 +1504,7 @@ def document_attention_backward_dk_part(
         first2, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
     behind = tl.maximum(
-        whole,
-        tl.minimum(tl.minimum(tl.minimum(S, first + chunk), stop_i), rest_i) // BLOCK_N * BLOCK_N,
+        whole, tl.minimum(tl.minimum(part_stop, stop_i), rest_i) // BLOCK_N * BLOCK_N
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):

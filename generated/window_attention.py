@@ -47,7 +47,8 @@ def window_attention_forward_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first2 = begin // BLOCK_N * BLOCK_N
     q = tl.load(
@@ -59,9 +60,7 @@ def window_attention_forward_part(
         first2,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
     )
-    behind = tl.maximum(
-        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    behind = tl.maximum(whole, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -416,16 +415,15 @@ def window_attention_forward_wide_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first2 = begin // BLOCK_N * BLOCK_N
     whole = tl.maximum(
         first2,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
     )
-    behind = tl.maximum(
-        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    behind = tl.maximum(whole, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -927,7 +925,8 @@ def window_attention_backward_dq_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_i = tl.minimum(first_i + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), end_i)
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, end_i)
     begin = tl.maximum(first, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first2 = begin // BLOCK_N * BLOCK_N
     do_sum2 = tl.load(
@@ -954,9 +953,7 @@ def window_attention_backward_dq_part(
         first2,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, stop),
     )
-    behind = tl.maximum(
-        whole, tl.minimum(tl.minimum(S, first + chunk), first_i + 1) // BLOCK_N * BLOCK_N
-    )
+    behind = tl.maximum(whole, tl.minimum(part_stop, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):
         for at in range(
@@ -1281,7 +1278,8 @@ def window_attention_backward_dk_part(
     chunk = lib.blocks(S, PARTS * BLOCK_N) * BLOCK_N
     first = part.to(tl.int32) * chunk
     end_j = tl.minimum(first_j + BLOCK_M, S)
-    stop = tl.minimum(tl.minimum(S, first + chunk), lib.end_of(end_j.to(tl.int64) + width - 1, S))
+    part_stop = tl.minimum(S, first + chunk)
+    stop = tl.minimum(part_stop, lib.end_of(end_j.to(tl.int64) + width - 1, S))
     begin = tl.maximum(first, first_j)
     first2 = begin // BLOCK_N * BLOCK_N
     v = tl.load(
@@ -1297,9 +1295,7 @@ def window_attention_backward_dk_part(
     whole = tl.maximum(first2, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole,
-        tl.minimum(tl.minimum(S, first + chunk), lib.end_of(first_j.to(tl.int64) + width, S))
-        // BLOCK_N
-        * BLOCK_N,
+        tl.minimum(part_stop, lib.end_of(first_j.to(tl.int64) + width, S)) // BLOCK_N * BLOCK_N,
     )
     # Whole blocks go without a mask, then those before and behind them.
     for masked in tl.static_range(2):

@@ -174,7 +174,9 @@ class FusedWriter(LoopWriter):
             narrow = self.loads_beside(loop.index)
             level.lines.append(f"{name} = {self.lanes(walk, start) if narrow else lanes}")
         else:
-            ends, level = Ends(*self.share(loop, walk)), Level(loop.index)
+            first, stop, named = self.share(loop, walk)
+            self.levels[-1].lines += named
+            ends, level = Ends(first, stop), Level(loop.index)
             level.lines.append(f"{name} = tl.cast({start}, tl.int64)")
             self.index[loop.index] = name
         self.levels.append(level)

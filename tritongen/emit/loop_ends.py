@@ -111,7 +111,7 @@ class LoopWriter(FrameWriter):
         Blocks of which no row of the tile has a term are not visited.
         """
         extent = self.size(walk.extent)[0]
-        first, stop = self.share(loop, walk)
+        first, stop, named = self.share(loop, walk)
         lows, highs = list[str](), [stop]
         begins = first
         for guard in loop.within:
@@ -128,16 +128,17 @@ class LoopWriter(FrameWriter):
                 known = begins == "0" and begin in self.first.values()
                 begins = begin if known else f"tl.maximum({begins}, {begin})"
                 lows.append(self.farthest(-rest, True, extent))
+        self.levels[-1].lines += named
         unsigned = [g for g in loop.within if not self.sign(g, loop.index)]
         scanned = [g for g in unsigned if self.may_scan(g, loop.index)]
         if scanned:
             if loop.part:  # a block of the scan goes on behind the part
-                stop = self.stops[loop.index] = self.assigned_in(-1, "part_stop", stop)
+                stop = stop if stop.isidentifier() else self.assigned_in(-1, "part_end", stop)
+                self.stops[loop.index] = stop
             begins, stop, partly = self.scan(walk, scanned, begins, stop)
             lows, highs = [*lows, begins], [*highs, stop, partly]
         if stop != extent and not stop.isidentifier():
-            text, stop = stop, self.assigned_in(-1, self.fresh("stop"), stop)
-            highs = [stop if high == text else high for high in highs]
+            stop = self.assigned_in(-1, self.fresh("stop"), stop)
         if stop != extent:
             self.stops[loop.index] = stop
         if begins != first:
@@ -157,11 +158,11 @@ class LoopWriter(FrameWriter):
         )
         return Ends(first, stop, (lo, hi))
 
-    def share(self, loop: Loop, walk: Walk) -> tuple[str, str]:
-        """The range of a loop, or of a program's part of it."""
+    def share(self, loop: Loop, walk: Walk) -> tuple[str, str, list[str]]:
+        """The range of a loop, or of a program's part of it, and the lines that name its end."""
         extent = self.size(walk.extent)[0]
         if not loop.part:
-            return "0", extent
+            return "0", extent, []
         size, part = walk.block, self.variables[loop.part]
         blocks = (
             f"lib.blocks({extent}, PARTS * {size}) * {size}"
@@ -170,7 +171,8 @@ class LoopWriter(FrameWriter):
         )
         chunk = self.assigned_in(-1, "chunk", blocks)
         first = self.assigned_in(-1, "first", f"{part}.to(tl.int32) * {chunk}")
-        return first, f"tl.minimum({extent}, {first} + {chunk})"
+        stop = self.variable(self.fresh("part_stop" if loop.within else "stop"))
+        return first, stop, [f"{stop} = tl.minimum({extent}, {first} + {chunk})"]
 
     def farthest(self, end: Poly, largest: bool, extent: str) -> str:
         """The largest or the smallest value of an end among the lanes of the tile.

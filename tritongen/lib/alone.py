@@ -90,6 +90,11 @@ def expanded(gradient: torch.Tensor, shape: torch.Size, along: tuple[int, ...]) 
     return gradient.expand(sizes)
 
 
+def askers(wrt: tuple[str, ...], handed_on: Mapping[str, str]) -> dict[str, list[str]]:
+    """The operands for which each gradient is computed: its own, and those to which it is handed on."""
+    return {name: [name, *(n for n, of in handed_on.items() if of == f"d{name}")] for name in wrt}
+
+
 def differentiable(
     back: str = "",
     takes: tuple[str, ...] = (),
@@ -116,9 +121,7 @@ def differentiable(
         no_gradient: the reason why there is none.
     """
     read = {y for y in outputs if f"d{y}" in {*takes, *handed_on.values()}}
-    asked_by = {
-        name: [name, *(n for n, of in handed_on.items() if of == f"d{name}")] for name in wrt
-    }
+    asked_by = askers(wrt, handed_on)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(function)
@@ -186,16 +189,27 @@ def differentiable(
     return decorate
 
 
+def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callable[..., Any]:
+    """Calls the op that keeps values for a gradient, behind its first `count` results, and gives those."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results = module[forward](*args, **kwargs)
+        return results[0] if count == 1 else results[:count]
+
+    return call
+
+
 def differentiable_by(forward: str, count: int) -> Callable[..., Any]:
     """Decorates an op that another op of its module replaces if a gradient is wanted. `count`: the number of its results."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        keeping = first_results(function.__globals__, forward, count)
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if not is_seen((*args, *kwargs.values())):
                 return function(*args, **kwargs)
-            results = function.__globals__[forward](*args, **kwargs)
-            return results[0] if count == 1 else results[:count]
+            return keeping(*args, **kwargs)
 
         return call
 

@@ -3,7 +3,7 @@
     rule = Rule(vars(module), ("x",), Backward("softmax_backward", wrt=("x",), outputs=("y",)))
 
 The gradient is an op of the same module. It is found by its name when it is first wanted. If the forward would have to be computed again,
-a second form of the op also returns the values that the gradient needs, and runs in the op's place (`first_results`). The
+a second form of the op also returns the values that the gradient needs, and runs in the op's place (`first_results` of `lib/alone.py`). The
 parameters of the gradient say what is saved: operands, scalars, constants and outputs of the op, and `dy`, the gradient of
 output y. If the gradient has flags, only what autograd asks for is computed. The gradient has the batch dims of the whole
 call; here it is summed to the shape of a broadcast operand.
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tritongen.lib.alone import expanded, fitted
+from tritongen.lib.alone import askers, expanded, fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,8 @@ class Rule:
         lines = []
         for k, j in enumerate(self._partly):
             lines += [f"if g{j} is None:", f"    g{j} = zeros(*ctx.likes[{k}])"]
-        asked_by = {name: [name] for name in said.wrt}
-        for name, of in said.handed_on.items():
-            asked_by.setdefault(of[1:], []).append(name)
-        asks = {name: any(wanted[n] for n in asked_by[name]) for name in said.wrt}
+        asked_by = askers(said.wrt, said.handed_on)
+        asks = {name: any(wanted[n] for n in by) for name, by in asked_by.items()}
         results = {name: f"r{k}" for k, name in enumerate(said.wrt)}
         if any(asks.values()):
             read = [*enumerate(self._read.items())]
@@ -184,16 +182,6 @@ def _function(name: str, parameters: str, lines: list[str], **scope: Any) -> Cal
 
 def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype, device=device)
-
-
-def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callable[..., Any]:
-    """Calls the op that keeps values for a gradient, behind its first `count` results, and gives those."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        results = module[forward](*args, **kwargs)
-        return results[0] if count == 1 else results[:count]
-
-    return call
 
 
 class NoRule:

@@ -26,11 +26,11 @@ import torch
 from torch.autograd import forward_ad
 
 from tritongen.lib import VERSION, mend_kernels
-from tritongen.lib.alone import own
+from tritongen.lib.alone import first_results, own
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch
-from tritongen.runtime.gradients import Backward, NoRule, Rule, first_results
+from tritongen.runtime.gradients import Backward, NoRule, Rule
 from tritongen.runtime.kinds import PLAIN, is_watched, wants_gradient
 from tritongen.runtime.precision import (
     SWITCHES,
