@@ -83,7 +83,9 @@ def _launches_of(
         yield in_chunks(context, plan, plan.chunks, bool(item.flags))
         return
     inner, calls = context.op, list[str]()
-    results = added | {o.name for o in inner.outputs} if item.flags else frozenset()
+    # Where there is one result, nothing runs if it is not asked for.
+    some = item.flags and len(inner.outputs) > 1
+    results = added | {o.name for o in inner.outputs} if some else frozenset()
     stored: tuple[ir.Tensor | ir.Nest, ...] = (*inner.tensors, *plan.scratch, *inner.outputs)
     given = [p.name for p in (*stored, *inner.scalars, *inner.constants)]
     for step in plan.steps:
