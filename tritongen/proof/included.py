@@ -25,17 +25,16 @@ from tritongen.ir.algebra import (
     substitute,
     substitute_atoms,
 )
-from tritongen.ir.bounds import Facts, facts_of
 from tritongen.ir.free import free_indices, reads
 from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import from_zero
-from tritongen.schedule.classes.contraction import Product, as_product
+from tritongen.schedule.classes.contraction import Product, two_factors
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Virtual, paste
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
-    facts, inside = facts_of(op), products_of(op)
+    inside = products_of(op)
 
     def change(nest: ir.Nest) -> ir.Nest:
         def more(node: ir.Expr) -> ir.Expr:
@@ -43,7 +42,7 @@ def with_shared(op: ir.Op) -> ir.Op | None:
                 return node
             own = free_indices(node)
             box = tuple(b for b in nest.box if b.index in own)
-            return _more(replace(nest, box=box, body=node, dtype=node.dtype), node, inside, facts)
+            return _more(replace(nest, box=box, body=node, dtype=node.dtype), node, inside)
 
         return replace(nest, body=ir.rebuild(nest.body, more))
 
@@ -51,10 +50,10 @@ def with_shared(op: ir.Op) -> ir.Op | None:
     return replace(op, nests=nests) if nests != op.nests else None
 
 
-def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts: Facts) -> ir.Expr:
+def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual) -> ir.Expr:
     """`inside`: temporaries whose factors are multiplied with those that share their rows."""
     reduce = from_zero(head.fold)
-    product = _product(replace(head, body=reduce), inside, facts)
+    product = _product(replace(head, body=reduce), inside)
     if product is None or head.dtype == "i32":
         return node
     out: ir.Expr = node
@@ -80,7 +79,7 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts: Facts) -> ir.E
     return out
 
 
-def _product(head: ir.Nest, inside: Virtual, facts: Facts) -> Product | None:
+def _product(head: ir.Nest, inside: Virtual) -> Product | None:
     """The product of a sum, its factors computed in place or read.
 
     A loop may go around it, over the summed indices that one factor alone has.
@@ -90,8 +89,9 @@ def _product(head: ir.Nest, inside: Virtual, facts: Facts) -> Product | None:
         alone = [b for b in head.fold.binders if sum(b.index in names for names in used) == 1]
         inner = replace(head.fold, binders=tuple(b for b in head.fold.binders if b not in alone))
         looped = replace(head, box=(*head.box, *alone), body=inner)
-        if found := as_product(head, given, facts) or as_product(looped, given, facts):
-            return found
+        for own in (head, looped):
+            if isinstance(found := two_factors(own, given), Product):
+                return found
     return None
 
 

@@ -172,16 +172,42 @@ def widened(s: Sketch) -> None:
     s.add("widened", lefts({i: n}), f"{op}[{k}]({body})", kind)
 
 
+def table(s: Sketch, i: str, j: str, rows: str, cols: str) -> str:
+    """A table at a place that two indices name together, or that an operand names."""
+    length = s.size(0.6)
+    place = s.one("difference", "shifted", "wrapped", "of row", "of both")
+    if place == "of both":
+        at = f"{s.tensor((rows, cols), 'int').name}[{i}, {j}]"
+    elif place == "of row":
+        at = f"{s.tensor((cols,), 'int').name}[{j}]"
+    else:
+        at = {
+            "difference": f"{i} - {j}",
+            "shifted": f"{i} - {j} + {cols}",
+            "wrapped": f"({i} + {j}) % {length}",
+        }[place]
+    return f"({s.tensor((length,), reuse=0.2).name}[{at}] else 0)"
+
+
 def attention(s: Sketch) -> None:
-    """Two products with a row of exponentials between them."""
+    """Two products, mostly with a row of exponentials between them; keys in pages, a table of places."""
     b, i, j, e = s.indices(4)
     head, rows, cols, width = s.sizes_apart(4)
     if s.maybe(0.3):
         b = head = "..."
     batch, lead = ({b: head}, f"{b}, ") if s.maybe(0.5) else ({}, "")
     dims = tuple(batch.values())
-    q, k, v = (s.tensor((*dims, n, width), reuse=0.2) for n in (rows, cols, cols))
-    score = f"sum[{e}]({q.name}[{lead}{i}, {e}] * {k.name}[{lead}{j}, {e}])"
+    q = s.tensor((*dims, rows, width), reuse=0.2)
+    if s.maybe(0.15):
+        page, pages = s.tensor((*dims, cols), "int"), s.size(0.7)
+        k, v = (s.tensor((pages, width), reuse=0.2) for _ in "kv")
+        key, value = (f"({t.name}[{page.name}[{lead}{j}], {e}] else 0)" for t in (k, v))
+    else:
+        k, v = (s.tensor((*dims, cols, width), reuse=0.2) for _ in "kv")
+        key, value = (f"{t.name}[{lead}{j}, {e}]" for t in (k, v))
+    score = f"sum[{e}]({q.name}[{lead}{i}, {e}] * {key})"
+    if s.maybe(0.25):
+        score = f"{score} {s.one('+', '*')} {table(s, i, j, rows, cols)}"
     count = s.tensor((rows,), "int") if s.maybe(0.3) else None
     bound = f"{j} < {count.name}[{i}]" if count else j
     if s.maybe(0.3) and not count:
@@ -192,6 +218,15 @@ def attention(s: Sketch) -> None:
         f"{s.scalar()} * {score}" if s.maybe(0.4) else score,
     )
     s.read.add(t.name)
+    if s.maybe(0.2):
+        bound = s.one(bound, f"{j} <= {i}")
+        weight = f"{t.name}[{lead}{i}, {j}] * {table(s, i, j, rows, cols)}"
+        if s.maybe(0.5):
+            s.add("attention", lefts({**batch, i: rows}), f"sum[{bound}]({weight})")
+        else:
+            left = lefts({**batch, i: rows, e: width})
+            s.add("attention", left, f"sum[{bound}]({weight} * {value})")
+        return
     m = s.add("attention", lefts({**batch, i: rows}), f"max[{bound}]({t.name}[{lead}{i}, {j}])")
     s.read.add(m.name)
     p = s.add(
@@ -204,7 +239,7 @@ def attention(s: Sketch) -> None:
     s.add(
         "attention",
         lefts({**batch, i: rows, e: width}),
-        f"sum[{bound}]({at} * {v.name}[{lead}{j}, {e}]) / sum[{bound}]({at})",
+        f"sum[{bound}]({at} * {value}) / sum[{bound}]({at})",
     )
 
 

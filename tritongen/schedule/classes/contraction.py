@@ -143,11 +143,13 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
 def product_or_reason(head: ir.Nest, virtual: Virtual, facts: Facts) -> Product | str:
     """The product, or why a sum of several factors is none; nothing where it has no two."""
     if head not in virtual.products:
-        virtual.products[head] = _product_or_reason(head, virtual)
+        found = two_factors(head, virtual)
+        virtual.products[head] = found if isinstance(found, str) else _with_taps(found)
     return virtual.products[head]
 
 
-def _product_or_reason(head: ir.Nest, virtual: Virtual) -> Product | str:
+def two_factors(head: ir.Nest, virtual: Virtual) -> Product | str:
+    """The product wherever its factors are read, as a kernel may multiply it that computes them; or why there is none."""
     if not isinstance(head.body, ir.Reduce) or head.fold.op != "sum" or not head.fold.binders:
         return ""
     reduce = from_zero(head.fold)
@@ -186,7 +188,7 @@ def _product_or_reason(head: ir.Nest, virtual: Virtual) -> Product | str:
         return "whether a term counts depends on indices of both factors together"
     if exact and bytes_of != ["i8", "i8"]:
         return "tensor cores multiply no integers but i8 by i8"
-    product = Product(
+    return Product(
         tuple(x for x in head.box if x.index in a & b),
         tuple(x for x in head.box if x.index in a - b),
         tuple(x for x in head.box if x.index in b - a),
@@ -194,7 +196,6 @@ def _product_or_reason(head: ir.Nest, virtual: Virtual) -> Product | str:
         multiplied([factors[i] for i in mine], head.dtype),
         multiplied([factors[i] for i in others], head.dtype),
     )
-    return _with_taps(product)
 
 
 def _bounds(guard: ir.Guard, k: set[str]) -> bool:
