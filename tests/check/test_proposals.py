@@ -252,6 +252,21 @@ OTHERS = (  # that are no Python, or loops over numbers
         "y[n, d] = softmax[n](x[n, d])",
         "y[n, d] = exp(x[n, d] - max[k](x[k, d])) / sum[k](exp(x[k, d] - max[i](x[i, d])))",
     ),
+    (
+        ROWS,
+        "y[n] = std[d](x[n, d])",
+        "y[n] = sqrt(sum[k]((x[n, k] - mean[i](x[n, i])) ** 2) / (D - 1))",
+    ),
+    (
+        ROWS,
+        "y[n] = logsumexp[d](2 * x[n, d])",
+        "y[n] = max[k](2 * x[n, k]) + log(sum[k](exp(2 * x[n, k] - max[i](2 * x[n, i]))))",
+    ),
+    (
+        SAME,
+        "y[n, d] = x[n, d] - mean[d](x[n, d]) + var[n, d](x[n, d])",
+        "y[n, d] = x[n, d] - mean[k](x[n, k]) + sum[k, i]((x[k, i] - mean[j, l](x[j, l])) ** 2) / (N * D - 1)",
+    ),
     (SAME, "y[n][d] = x[n][d]", "y[n, d] = x[n, d]"),
     (SAME, "y[n, :] = x[n, :] * 2", "y[n, d] = x[n, d] * 2"),
     (SAME, "return x * 2", "y = x * 2"),

@@ -190,6 +190,8 @@ class Reader(Sums):
         unread()
 
     def name(self, name: str) -> Value:
+        if name in self.held:
+            return self.held[name]
         shape, is_index = self.shapes.get(name), name in self.bound or name in self.indices
         if shape is None and (name in NUMBERS or name in ("true", "false") or name[0].isupper()):
             return element(NUMBERS.get(name, name), name in ("true", "false"))
@@ -399,7 +401,10 @@ class Reader(Sums):
     def reducer(self, op: str, binders: list[Node], body: Node) -> Value:
         """`sum[k < K](...)`, which is the spec's own."""
         self.unless_whole()
+        hidden = {b.id for b in binders if isinstance(b, python.Name)} & {*self.bound}
         with self.scope():
+            others = {i: python.Name(self.picked("")) for i in sorted(hidden)}
+            binders, body = [pasted(b, others) for b in binders], pasted(body, others)
             for b in binders:
                 self.bound += [n.id for n in python.walk(b) if isinstance(n, python.Name)]
             inner = self.value(body)
@@ -412,15 +417,34 @@ class Reader(Sums):
                 )  # `sum[d](x[n, :])`
         return Value(inner.axes, lambda c: f"{op}[{shown}]({inner.at(c)})", inner.is_bool)
 
-    def along(self, name: str, binders: list[Node], x: Node) -> Value:
-        """`softmax[j](s[i, j])`, which is `softmax(s, dim=1)[i, j]`."""
-        match binders, x:
-            case [python.Name(index)], python.Subscript(inner, items):
-                names = [python.unparse(i) for i in items_of(items)]
-                if names.count(index) == 1:
-                    dim = python.keyword("dim", python.Constant(names.index(index)))
-                    whole = python.Call(python.Name(name), [inner], [dim])
-                    return self.value(python.Subscript(whole, items))
+    def along(self, name: str, binders: list[Node], body: Node) -> Value:
+        """`softmax[j](s[i, j])` and `std[j](s[i, j])`: the function over the axes of indices."""
+        indices = [b.id if isinstance(b, python.Name) else unread() for b in binders]
+        inner, many = self.value(body), len(indices)
+
+        def at(coords: Coords) -> str:
+            places = (python.parse(c, mode="eval").body for c in coords)
+            moved = pasted(body, dict(zip(indices, places, strict=False)))
+            return self.value(moved).at(coords[many:])
+
+        whole = Value((*(self.axis_of(i, body) for i in indices), *inner.axes), at)
+        own = python.Name(f"{len(self.held)}'")
+        self.held[own.id] = whole
+        dims = python.Tuple([python.Constant(k) for k in range(many)])
+        found = self.form(FORMS[name], bound_to(FORMS[name], [own], {"dim": dims}), None)
+        if len(found.axes) < len(whole.axes):
+            return found
+        return Value(inner.axes, lambda c: found.at((*indices, *c)))
+
+    def axis_of(self, index: str, body: Node) -> str:
+        """The dim that an index alone subscripts."""
+        for node in python.walk(body):
+            match node:
+                case python.Subscript(python.Name(name), items) if name in self.shapes:
+                    dims, own = self.shapes[name].dims, [python.unparse(i) for i in items_of(items)]
+                    if own.count(index) == 1 and own.count(DOTS) == dims.count(DOTS):
+                        if len(own) == len(dims):
+                            return dims[own.index(index)]
         unread()
 
     def reduced(

@@ -30,6 +30,7 @@ class Sums:
     filled: bool = False  # reads at a computed place have `else 0`
     bound: list[str] = field(default_factory=list)
     above: list[str] = field(default_factory=list)  # lines of temporaries, in front of the line
+    held: dict[str, Value] = field(default_factory=dict)  # by names that no line has
     steps: int = 0
 
     def picked(self, axis: str, others: Sequence[str] | None = None) -> str:
