@@ -614,7 +614,7 @@ def attention_forward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_attention_forward,
     reference=attention_forward_reference,
     backward=runtime.Backward(
@@ -692,7 +692,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_attention,
     reference=attention_reference,
     linear=(("v",),),
@@ -1863,7 +1863,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     linear=(("do",),),

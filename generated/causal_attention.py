@@ -673,7 +673,7 @@ def causal_attention_forward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_causal_attention_forward,
     reference=causal_attention_forward_reference,
     backward=runtime.Backward(
@@ -783,7 +783,7 @@ def causal_attention_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_causal_attention,
     reference=causal_attention_reference,
     linear=(("v",),),
@@ -2153,7 +2153,7 @@ def causal_attention_backward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_causal_attention_backward,
     reference=causal_attention_backward_reference,
     linear=(("do",),),

@@ -670,7 +670,7 @@ def decode_attention_forward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_decode_attention_forward,
     reference=decode_attention_forward_reference,
     backward=runtime.Backward(
@@ -789,7 +789,7 @@ def decode_attention_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_decode_attention,
     reference=decode_attention_reference,
     linear=(("v",),),
@@ -2176,7 +2176,7 @@ def decode_attention_backward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_decode_attention_backward,
     reference=decode_attention_backward_reference,
     linear=(("do",),),

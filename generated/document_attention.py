@@ -827,7 +827,7 @@ def document_attention_forward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_document_attention_forward,
     reference=document_attention_forward_reference,
     backward=runtime.Backward(
@@ -932,7 +932,7 @@ def document_attention_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_document_attention,
     reference=document_attention_reference,
     linear=(("v",),),
@@ -2443,7 +2443,7 @@ def document_attention_backward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_document_attention_backward,
     reference=document_attention_backward_reference,
     linear=(("do",),),

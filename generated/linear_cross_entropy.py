@@ -352,7 +352,7 @@ def linear_cross_entropy_forward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=15,
+    lib=16,
     allocate=allocate_linear_cross_entropy_forward,
     reference=linear_cross_entropy_forward_reference,
     backward=runtime.Backward(
@@ -435,7 +435,7 @@ def linear_cross_entropy_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=15,
+    lib=16,
     allocate=allocate_linear_cross_entropy,
     reference=linear_cross_entropy_reference,
     forward="linear_cross_entropy_forward",
@@ -1644,7 +1644,7 @@ def linear_cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=15,
+    lib=16,
     allocate=allocate_linear_cross_entropy_backward,
     reference=linear_cross_entropy_backward_reference,
     linear=(("dloss",),),

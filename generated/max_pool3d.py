@@ -451,7 +451,7 @@ def max_pool3d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=15,
+    lib=16,
     allocate=allocate_max_pool3d,
     reference=max_pool3d_reference,
     equals=max_pool3d_torch,
@@ -977,7 +977,7 @@ def max_pool3d_forward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=15,
+    lib=16,
     allocate=allocate_max_pool3d_forward,
     reference=max_pool3d_forward_reference,
     backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
@@ -1327,7 +1327,7 @@ def max_pool3d_backward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=15,
+    lib=16,
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
     linear=(("x", "dy"),),

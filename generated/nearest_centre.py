@@ -394,7 +394,7 @@ def nearest_centre_reference(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Te
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=15,
+    lib=16,
     allocate=allocate_nearest_centre,
     reference=nearest_centre_reference,
     backward=runtime.Backward(
@@ -791,7 +791,7 @@ def nearest_centre_backward_reference(
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=15,
+    lib=16,
     allocate=allocate_nearest_centre_backward,
     reference=nearest_centre_backward_reference,
     linear=(("x", "c"),),

@@ -140,7 +140,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/vector_add.op",
-    lib=15,
+    lib=16,
     allocate=allocate_vector_add,
     reference=vector_add_reference,
     equals=vector_add_torch,

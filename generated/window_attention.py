@@ -693,7 +693,7 @@ def window_attention_forward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_window_attention_forward,
     reference=window_attention_forward_reference,
     backward=runtime.Backward(
@@ -796,7 +796,7 @@ def window_attention_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_window_attention,
     reference=window_attention_reference,
     linear=(("v",),),
@@ -2135,7 +2135,7 @@ def window_attention_backward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=15,
+    lib=16,
     allocate=allocate_window_attention_backward,
     reference=window_attention_backward_reference,
     linear=(("do",),),
