@@ -514,10 +514,10 @@ def avg_pool2d_backward_box(
     # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
     #     (w + pad - s) / stride] else 0.0)
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for t in range((win - 1) // stride + 1):
-        for t2 in range((win - 1) // stride + 1):
-            dy_p = lib.floor_div(h + pad, stride) - t
-            dy_q = lib.floor_div(col + pad, stride) - t2
+    for r_turn in range((win - 1) // stride + 1):
+        for s_turn in range((win - 1) // stride + 1):
+            dy_p = lib.floor_div(h + pad, stride) - r_turn
+            dy_q = lib.floor_div(col + pad, stride) - s_turn
             dy = tl.load(
                 dy_ptr + n * dy_0 + c * dy_1 + dy_p * dy_2 + dy_q * dy_3,
                 mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
@@ -526,11 +526,11 @@ def avg_pool2d_backward_box(
             dx_sum += tl.where(
                 (
                     lib.floor_div(h + pad, stride) * stride + win
-                    > h + tl.cast(t, tl.int64) * stride + pad
+                    > h + tl.cast(r_turn, tl.int64) * stride + pad
                 )
                 & (
                     lib.floor_div(col + pad, stride) * stride + win
-                    > tl.cast(t2, tl.int64) * stride + col + pad
+                    > tl.cast(s_turn, tl.int64) * stride + col + pad
                 ),
                 dy,
                 0.0,

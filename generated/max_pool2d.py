@@ -854,10 +854,10 @@ def max_pool2d_backward_box_channels(
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for t in range((win - 1) // stride + 1):
-        for t2 in range((win - 1) // stride + 1):
-            dy_p = lib.floor_div(h + pad, stride) - t
-            dy_q = lib.floor_div(w + pad, stride) - t2
+    for r_turn in range((win - 1) // stride + 1):
+        for s_turn in range((win - 1) // stride + 1):
+            dy_p = lib.floor_div(h + pad, stride) - r_turn
+            dy_q = lib.floor_div(w + pad, stride) - s_turn
             dy = tl.load(
                 dy_ptr + n * dy_0 + col * dy_1 + dy_p * dy_2 + dy_q * dy_3,
                 mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
@@ -876,17 +876,17 @@ def max_pool2d_backward_box_channels(
                 (
                     lib.floor_mod(h + pad, stride) * win
                     + lib.floor_mod(w + pad, stride)
-                    + tl.cast(t, tl.int64) * stride * win
-                    + tl.cast(t2, tl.int64) * stride
+                    + tl.cast(r_turn, tl.int64) * stride * win
+                    + tl.cast(s_turn, tl.int64) * stride
                     == y_at_kept
                 )
                 & (
                     lib.floor_div(h + pad, stride) * stride + win
-                    > h + tl.cast(t, tl.int64) * stride + pad
+                    > h + tl.cast(r_turn, tl.int64) * stride + pad
                 )
                 & (
                     lib.floor_div(w + pad, stride) * stride + win
-                    > tl.cast(t2, tl.int64) * stride + w + pad
+                    > tl.cast(s_turn, tl.int64) * stride + w + pad
                 ),
                 dy,
                 0.0,
@@ -918,10 +918,10 @@ def max_pool2d_backward_box(
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for t in range((win - 1) // stride + 1):
-        for t2 in range((win - 1) // stride + 1):
-            dy_p = lib.floor_div(h + pad, stride) - t
-            dy_q = lib.floor_div(col + pad, stride) - t2
+    for r_turn in range((win - 1) // stride + 1):
+        for s_turn in range((win - 1) // stride + 1):
+            dy_p = lib.floor_div(h + pad, stride) - r_turn
+            dy_q = lib.floor_div(col + pad, stride) - s_turn
             dy = tl.load(
                 dy_ptr + n * dy_0 + c * dy_1 + dy_p * dy_2 + dy_q * dy_3,
                 mask=inside & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
@@ -940,17 +940,17 @@ def max_pool2d_backward_box(
                 (
                     lib.floor_mod(h + pad, stride) * win
                     + lib.floor_mod(col + pad, stride)
-                    + tl.cast(t, tl.int64) * stride * win
-                    + tl.cast(t2, tl.int64) * stride
+                    + tl.cast(r_turn, tl.int64) * stride * win
+                    + tl.cast(s_turn, tl.int64) * stride
                     == y_at_kept
                 )
                 & (
                     lib.floor_div(h + pad, stride) * stride + win
-                    > h + tl.cast(t, tl.int64) * stride + pad
+                    > h + tl.cast(r_turn, tl.int64) * stride + pad
                 )
                 & (
                     lib.floor_div(col + pad, stride) * stride + win
-                    > tl.cast(t2, tl.int64) * stride + col + pad
+                    > tl.cast(s_turn, tl.int64) * stride + col + pad
                 ),
                 dy,
                 0.0,

@@ -1027,12 +1027,12 @@ def max_pool3d_backward_box_channels(
     #     (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
     #     else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for t in range((win - 1) // stride + 1):
-        for t2 in range((win - 1) // stride + 1):
-            for t3 in range((win - 1) // stride + 1):
-                dy_o = lib.floor_div(d + pad, stride) - t
-                dy_p = lib.floor_div(h + pad, stride) - t2
-                dy_q = lib.floor_div(w + pad, stride) - t3
+    for k_turn in range((win - 1) // stride + 1):
+        for r_turn in range((win - 1) // stride + 1):
+            for s_turn in range((win - 1) // stride + 1):
+                dy_o = lib.floor_div(d + pad, stride) - k_turn
+                dy_p = lib.floor_div(h + pad, stride) - r_turn
+                dy_q = lib.floor_div(w + pad, stride) - s_turn
                 dy = tl.load(
                     dy_ptr + n * dy_0 + col * dy_1 + dy_o * dy_2 + dy_p * dy_3 + dy_q * dy_4,
                     mask=inside
@@ -1065,22 +1065,22 @@ def max_pool3d_backward_box_channels(
                         lib.floor_mod(d + pad, stride) * win * win
                         + lib.floor_mod(h + pad, stride) * win
                         + lib.floor_mod(w + pad, stride)
-                        + tl.cast(t, tl.int64) * stride * win * win
-                        + tl.cast(t2, tl.int64) * stride * win
-                        + tl.cast(t3, tl.int64) * stride
+                        + tl.cast(k_turn, tl.int64) * stride * win * win
+                        + tl.cast(r_turn, tl.int64) * stride * win
+                        + tl.cast(s_turn, tl.int64) * stride
                         == y_at_kept
                     )
                     & (
                         lib.floor_div(d + pad, stride) * stride + win
-                        > d + tl.cast(t, tl.int64) * stride + pad
+                        > d + tl.cast(k_turn, tl.int64) * stride + pad
                     )
                     & (
                         lib.floor_div(h + pad, stride) * stride + win
-                        > h + tl.cast(t2, tl.int64) * stride + pad
+                        > h + tl.cast(r_turn, tl.int64) * stride + pad
                     )
                     & (
                         lib.floor_div(w + pad, stride) * stride + win
-                        > tl.cast(t3, tl.int64) * stride + w + pad
+                        > tl.cast(s_turn, tl.int64) * stride + w + pad
                     ),
                     dy,
                     0.0,
@@ -1117,12 +1117,12 @@ def max_pool3d_backward_box(
     #     (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
     #     else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for t in range((win - 1) // stride + 1):
-        for t2 in range((win - 1) // stride + 1):
-            for t3 in range((win - 1) // stride + 1):
-                dy_o = lib.floor_div(d + pad, stride) - t
-                dy_p = lib.floor_div(h + pad, stride) - t2
-                dy_q = lib.floor_div(col + pad, stride) - t3
+    for k_turn in range((win - 1) // stride + 1):
+        for r_turn in range((win - 1) // stride + 1):
+            for s_turn in range((win - 1) // stride + 1):
+                dy_o = lib.floor_div(d + pad, stride) - k_turn
+                dy_p = lib.floor_div(h + pad, stride) - r_turn
+                dy_q = lib.floor_div(col + pad, stride) - s_turn
                 dy = tl.load(
                     dy_ptr + n * dy_0 + c * dy_1 + dy_o * dy_2 + dy_p * dy_3 + dy_q * dy_4,
                     mask=inside
@@ -1155,22 +1155,22 @@ def max_pool3d_backward_box(
                         lib.floor_mod(d + pad, stride) * win * win
                         + lib.floor_mod(h + pad, stride) * win
                         + lib.floor_mod(col + pad, stride)
-                        + tl.cast(t, tl.int64) * stride * win * win
-                        + tl.cast(t2, tl.int64) * stride * win
-                        + tl.cast(t3, tl.int64) * stride
+                        + tl.cast(k_turn, tl.int64) * stride * win * win
+                        + tl.cast(r_turn, tl.int64) * stride * win
+                        + tl.cast(s_turn, tl.int64) * stride
                         == y_at_kept
                     )
                     & (
                         lib.floor_div(d + pad, stride) * stride + win
-                        > d + tl.cast(t, tl.int64) * stride + pad
+                        > d + tl.cast(k_turn, tl.int64) * stride + pad
                     )
                     & (
                         lib.floor_div(h + pad, stride) * stride + win
-                        > h + tl.cast(t2, tl.int64) * stride + pad
+                        > h + tl.cast(r_turn, tl.int64) * stride + pad
                     )
                     & (
                         lib.floor_div(col + pad, stride) * stride + win
-                        > tl.cast(t3, tl.int64) * stride + col + pad
+                        > tl.cast(s_turn, tl.int64) * stride + col + pad
                     ),
                     dy,
                     0.0,

@@ -44,3 +44,15 @@ def test_a_read_that_needs_its_index_in_range_is_left_alone():
     op = check(parse(text))[-1].typings[0]
     for nest in canonical(op, facts_of(op)):
         assert of_whole_quotients(nest, facts_of(op)) == nest
+
+
+def test_a_term_that_may_be_nan_is_walked():
+    """0 * v[n] is NaN if v[n] is, so no term may be left out."""
+    text = "op f(x: f32[P], v: f32[N]) -> y: f32[N] with N == 2 * P { y[n] = sum[r < 3](BODY) }"
+    for body, walks in (
+        ("-(x[(n - r) / 2] else 0)", True),
+        ("(x[(n - r) / 2] else 0) * v[n]", False),
+    ):
+        op = check(parse(text.replace("BODY", body)))[-1].typings[0]
+        nest = next(n for n in canonical(op, facts_of(op)) if is_reducer(n))
+        assert (of_whole_quotients(nest, facts_of(op)) != nest) == walks

@@ -2,8 +2,8 @@
 
     dx[h] = sum[r < win](dy[(h - r) / 2] else 0)
 
-Every second term is 0. The others are r = 2 * t + h % 2, at which dy is read at h // 2 - t. So a thread visits half as many terms.
-Gradients of pools are such sums. Transposed convolutions have phases in their place (`classes/phases.py`).
+Every second term is 0. The others are r = 2 * r_turn + h % 2, at which dy is read at h // 2 - r_turn. So a thread visits half as
+many terms. Gradients of pools are such sums. Transposed convolutions have phases in their place (`classes/phases.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tritongen.ir.algebra import (
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.free import reads
 from tritongen.ir.names import fresh
-from tritongen.ir.on_numbers import is_zero_outside
 from tritongen.schedule.canonical import substitute_indices
 from tritongen.schedule.members import is_reducer
 
@@ -48,16 +47,32 @@ def _stepped(fold: ir.Reduce, binder: ir.Binder, facts: Facts) -> ir.Reduce | No
         step, weight = denominator(at), weight_of(numerator(at), binder.index)
         if weight not in (poly(1), poly(-1)) or prove(step, ">=", poly(1), facts) is not True:
             continue
-        if binder.lo.terms or not is_zero_outside(fold.body, at):
+        if binder.lo.terms or not _is_zero(fold.body, at):
             continue
         # `rest` and the index are equal modulo the step.
         rest = numerator(at) - weight * index(binder.index)
         rest = rest if weight == poly(-1) else -rest
         taken = {b.index for b in fold.binders} | indices(at)
-        turn = ir.Binder(fresh("t", taken), poly(0), floordiv(binder.hi + step - 1, step))
+        turn = ir.Binder(
+            fresh(f"{binder.index}_turn", taken), poly(0), floordiv(binder.hi + step - 1, step)
+        )
         term = step * (index(turn.index) - floordiv(rest, step)) + rest
         return _walked(fold, binder, turn, term)
     return None
+
+
+def _is_zero(e: ir.Expr, at: Poly) -> bool:
+    """Whether a term is 0 where it reads outside at this coordinate, even if all else that it reads is NaN."""
+    match e:
+        case ir.Read(coords=coords, fill=fill):
+            return at in coords and fill == 0
+        case ir.Const(value):
+            return value == 0
+        case ir.Cast(arg):
+            return _is_zero(arg, at)
+        case ir.Call("where", (_, *args)) | ir.Call("add" | "sub" | "neg" | "mul", args):
+            return all(_is_zero(arg, at) for arg in args)
+    return False
 
 
 def _walked(fold: ir.Reduce, binder: ir.Binder, turn: ir.Binder, term: Poly) -> ir.Reduce:
