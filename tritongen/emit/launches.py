@@ -175,7 +175,8 @@ def given_by_config(
 ) -> list[str]:
     """`**config`, without entries that only grids and workspaces use, and with what the launch overrides.
 
-    Launches of a kernel that may leave parts read alike, whether they do or not. `measured` entries come from a table. Then, and if few entries of the config are used, they are passed one by one.
+    All launches of a kernel that may leave parts are printed alike. `measured` entries come from a table. Then, and if few entries
+    of the config are used, they are passed one by one.
     """
     own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
     said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
