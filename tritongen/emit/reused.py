@@ -140,7 +140,10 @@ def _is_general(plan: Plan, step: Step) -> bool:
     tensors = {t.name for t in (*op.tensors, *op.outputs)}
     if len(plan.steps) == 1 and (op.scalars or op.constants or tensors != touched):
         return False
-    said = {n.dtype for n in step.kernels[0].nests} & {p.name for p in op.typarams}
+    own = step.kernels[0].nests
+    said = {n.dtype for n in own}
+    said |= {e.dtype for n in own for e in ir.walk(n.body) if isinstance(e, ir.Cast)}
+    said &= {p.name for p in op.typarams}
     said |= {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
     # A launch finds the batch dims in the shape of a result, and may take one only for that.
     merged = {t for t, dims in _dims(plan).items() if ir.BATCH_SIZE in dims} & touched
