@@ -68,7 +68,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     images |= _alone_with_operands(op, lines, back, places.keys())
     images |= _of_large_operands(op, lines)
 
-    def copy(line: Nest, like: Tensor) -> None:
+    def keep(line: Nest, like: Tensor) -> None:
         # No kept value has the name of the gradient of another: an op may have lines f_sum and df_sum.
         name = free_name(f"{line.name}_kept", taken | {t[1:] for t in taken if t[0] == "d"})
         found[line.name] = _copy(line, name, like)
@@ -76,7 +76,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
 
     for line in lines:
         if line.name in places and _counts_few(op, line):
-            copy(line, replace(places.pop(line.name), dtype="i32"))
+            keep(line, replace(places.pop(line.name), dtype="i32"))
             continue
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
@@ -88,7 +88,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
             like = replace(like, dtype=exprs.COMPUTE if doubles else "f32")
         elif like is None or not any(matrix_products(line)):
             continue
-        copy(line, like)
+        keep(line, like)
     if not found and not places:
         return None
     own = {nest.name for nest in op.nests}
@@ -136,7 +136,7 @@ def _places(op: Op, lines: tuple[Nest, ...], back: Op) -> dict[str, Tensor]:
 
 
 def _counts_few(op: Op, line: Nest) -> bool:
-    """Whether a place is one of a window, whose size is a constant: it needs no 64 bits."""
+    """Whether 32 bits hold a place: it is one of a window, whose size is a constant."""
     constants = {p.name for p in op.params if isinstance(p, Constant)}
     return all(symbols(b.hi - b.lo) <= constants for f in folds_of(line.body) for b in f.binders)
 

@@ -25,13 +25,17 @@ def unread(text: str, names: Iterable[str]) -> set[str]:
 
 
 def without_lines(text: str) -> str:
-    """A kernel's text without lines that give a name a value that nothing reads. The first line of a block stays."""
+    """A kernel's text without lines that give a name a value that nothing reads.
+
+    The first line of a block stays, and so does an atomic operation, which changes memory.
+    """
     lines = text.split("\n")
     while True:
         named = {k: m[1] for k, line in enumerate(lines) if (m := ASSIGNED.match(line))}
         names = unread("\n".join(lines), named.values())
         gone = {k for k, name in named.items() if name in names and lines[k - 1][-1:] != ":"}
         gone = {k for k in gone if lines[k].count("(") == lines[k].count(")")}
+        gone = {k for k in gone if "tl.atomic" not in lines[k]}
         if not gone:
             return "\n".join(lines)
         lines = [line for k, line in enumerate(lines) if k not in gone]
