@@ -59,11 +59,12 @@ def with_partial_sums(
         return e
 
     def sum_of(e: Reduce, part: Part, body: Expr, at: Mapping[str, Poly], name: str) -> Expr:
-        total = replace(part.total, body=body)
+        total = replace(part.total, body=body, dtype=e.dtype)
         same = (n for n in found if n.box == part.line.box and n.body == total)
         line = next(same, None)
         if line is None:
-            line = replace(part.line, name=free_name(f"{name}_partial"), body=total)
+            own = free_name(f"{name}_partial")
+            line = replace(part.line, name=own, body=total, dtype=e.dtype)
             asked = tensors_read(body) | {part.line.name}
             found.insert(1 + max(k for k, n in enumerate(found) if n.name in asked), line)
         value = Read(line.name, tuple(at[b.index] for b in line.box), None, line.dtype)

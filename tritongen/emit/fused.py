@@ -26,7 +26,7 @@ from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, leads_to, reads, tensors_read
 from tritongen.ir.functions import ATOM
 from tritongen.ir.reducers import REDUCERS
-from tritongen.kernel.moving import exponential, other_term
+from tritongen.kernel.moving import exponential, has_all_terms, is_nan_with, other_term
 from tritongen.kernel.nodes import (
     PARTS,
     Fold,
@@ -314,14 +314,16 @@ class FusedWriter(LoopWriter):
         return {s.name for s in self.own.folds if s.moved_by == f.name}
 
     def is_followed(self, f: Fold) -> bool:
-        """Whether each result that a maximum leads to has a sum that moves with it: a NaN is in that.
+        """Whether a NaN of a maximum is in each result anyway: a sum that moves with it brings it there.
 
         What is kept for a gradient is no result: there the sum beside it is NaN.
         """
-        moved = self.moved_with(f)
+        folds = (s for s in self.own.folds if s.moved_by == f.name)
+        moved = {s.name for s in folds if has_all_terms(s.value, self.nests[f.name], self.nests)}
         stored = self.nests.keys() & self.context.stored - set(self.op.kept)
-        led = [self.leads(tensor) for tensor in stored]
-        return all(own & moved for own in led if f.name in own)
+        bodies = (self.nests[tensor].body for tensor in stored - moved)
+        shown = all(is_nan_with(body, f.name, moved, self.nests) for body in bodies)
+        return shown and f.name not in stored
 
     def leads(self, name: str) -> set[str]:
         """The values that one follows from, itself among them."""

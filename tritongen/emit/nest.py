@@ -14,7 +14,7 @@ from tritongen.emit.folds import NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Loop, NestView, Reducers, Value, Variable
 from tritongen.emit.tiles import counted_rows, ends_of, name_axis, open_tile, view
-from tritongen.emit.view import KernelView, Store
+from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.free import free_indices
@@ -44,7 +44,7 @@ def box_view(writer: KernelWriter) -> KernelView:
 def values_of(writer: KernelWriter, shape: str) -> Iterator[Value]:
     """Every value in turn: a reducer as a loop over each of its binders, in which one line accumulates."""
     for nest in writer.kernel.nests:
-        reducers, store = None, None
+        reducers = None
         with writer.apart() as lines:
             if is_reducer(nest):
                 start = accumulator(writer, nest, nest.name, shape)
@@ -55,9 +55,9 @@ def values_of(writer: KernelWriter, shape: str) -> Iterator[Value]:
                     writer.line(f"{nest.name} = {found(writer, nest, nest.name)}")
             else:
                 writer.value(nest)
-        if nest.name in writer.kernel.stores:
-            store = Store(writer.values[nest.name][0], *writer.stored_at(nest))
-        yield Value(reducers, tuple(lines), store)
+            if nest.name in writer.kernel.stores:
+                writer.store(nest, writer.values[nest.name][0])
+        yield Value(reducers, tuple(lines))
 
 
 @contextmanager

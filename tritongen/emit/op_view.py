@@ -6,7 +6,7 @@ Input: an op's plans. Output: a namespace of texts. Not here: the module around 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -101,7 +101,11 @@ def _launches_of(
             views = {k.name: kernel_view(known, k) for k in step.kernels}
             if item.autotune:
                 views = {name: with_table(view, step) for name, view in views.items()}
-            printed = {name: read_of(view) for name, view in views.items()}
+            # Under marks all parameters stay: without them, a name may be one that the kernel reads.
+            read = whole_of if item.mark else read_of
+            printed = {name: read(view) for name, view in views.items()}
+            for view, text in printed.values():
+                check_asked(view, text, left_out)
             views = {name: view for name, (view, _) in printed.items()}
             launch = launch_view(known, step, views, given, alone)
             if step.reuses:
@@ -273,6 +277,18 @@ def render_kernel(view: KernelView) -> str:
         if getattr(tile.tile, low, "") and low not in tile.read:
             raise AssertionError(f"{view.template}.py.j2 begins at 0 and not at {low}")
     return re.sub("^ +\n", "", text, flags=re.MULTILINE)  # slots that no lines fill
+
+
+def check_asked(view: KernelView, text: str, left_out: Set[str]) -> None:
+    """Raises AssertionError if a kernel stores a result that a call may leave out, and does not ask whether it is there."""
+    for name, given in zip(view.names, view.arguments, strict=False):
+        if given in left_out and f"if {name} is not None" not in text:
+            raise AssertionError(f"{view.name} stores {given} for every call")
+
+
+def whole_of(view: KernelView) -> tuple[KernelView, str]:
+    """The view of a kernel and its source, with all that nothing reads."""
+    return view, render_kernel(view)
 
 
 def read_of(view: KernelView) -> tuple[KernelView, str]:

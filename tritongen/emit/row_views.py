@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritongen.emit.view import KernelView, Lines, Store
+from tritongen.emit.view import KernelView, Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,6 @@ class Value:
 
     reducers: Reducers | None = None
     lines: Lines = ()
-    store: Store | None = None
 
 
 @dataclass(frozen=True, slots=True)

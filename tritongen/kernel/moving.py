@@ -9,13 +9,15 @@ The shift may also be the maximum of that and another term, as of attention with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import free_indices, leads_to
 
 Lines = Mapping[str, ir.Nest]
+# Functions that are NaN where an argument is.
+KEEPING_NAN = frozenset({"add", "sub", "mul", "div", "neg", "exp", "log", "maximum", "minimum"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,42 @@ def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | 
             found = exponential(a, maximum, lines)
             return replace(found, conditions=(*found.conditions, c)) if found else None
     return None
+
+
+def has_all_terms(total: ir.Reduce, maximum: ir.Nest, lines: Lines) -> bool:
+    """Whether a sum that moves with a maximum has a term for each of its terms. A NaN of one is then a NaN of the sum."""
+    found = exponential(total.body, maximum, lines)
+    same = (total.binders, total.guards) == (maximum.fold.binders, maximum.fold.guards)
+    return same and found is not None and not found.conditions
+
+
+def is_nan_with(e: ir.Expr, maximum: str, sums: Set[str], lines: Lines) -> bool:
+    """Whether a value has NaN from these sums wherever the maximum itself would bring NaN into it. Inside of the sums it does not count."""
+
+    def led(e: ir.Expr, names: Set[str], cut: Set[str] = frozenset()) -> bool:
+        kept = [n for n in lines.values() if n.name not in cut]
+        return bool(names & leads_to(e, kept))
+
+    def has_nan(e: ir.Expr) -> bool:
+        match _opened(e, lines):
+            case ir.Read(tensor):
+                return tensor in sums
+            case ir.Cast(arg):
+                return has_nan(arg)
+            case ir.Const(value):
+                return value != value
+            case ir.Call("where", (_, a, b)):
+                return has_nan(a) and has_nan(b)
+            case ir.Call(fn, args) if fn in KEEPING_NAN:
+                return any(map(has_nan, args))
+        return False
+
+    own = _opened(e, lines)
+    if not led(own, {maximum}, sums) or has_nan(own):
+        return True
+    if isinstance(own, ir.Read):
+        return own.tensor != maximum and is_nan_with(lines[own.tensor].body, maximum, sums, lines)
+    return all(is_nan_with(part, maximum, sums, lines) for part in ir.parts(own))
 
 
 def _of_factor(own: ir.Expr, other: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | None:

@@ -136,10 +136,17 @@ def is_half(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize <= 2
 
 
-def moved_on(x: torch.Tensor, error: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """The error of a number x that was rounded as a larger one, and then multiplied by what is at most 1."""
+def moved_on(
+    x: torch.Tensor, cast: torch.Tensor, error: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """The error of `cast`, a number x that was rounded as a larger one, and then multiplied by what is at most 1.
+
+    Rounding to the nearest never changes a number by more than itself.
+    """
     info = torch.finfo(dtype)
-    own = info.eps * x.abs() + info.eps * info.tiny
+    most = info.eps * x.abs() + info.eps * info.tiny
+    own = torch.minimum(most, x.abs()) + (cast - x).abs()
+    own = torch.where(own.isfinite(), own, info.eps * cast.abs() + info.eps * info.tiny)
     return own if error is None else error + own
 
 

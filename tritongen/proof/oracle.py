@@ -201,10 +201,11 @@ class _Bounded(Run):
             case Read():
                 return self.read_pair(expr, axes, live)
             case Cast(arg, dtype):
-                value, error = self.cast_pair(*self.pair(arg, axes, live), dtype)
+                wide, own = self.pair(arg, axes, live)
+                value, error = self.cast_pair(wide, own, dtype)
                 narrow = torch_dtype(self.bound.dtype(dtype))
                 if self.moving and is_half(narrow) and is_exponential(arg, self.op):
-                    error = moved_on(value, error, narrow)
+                    error = moved_on(wide, value, error, narrow)
                 return value, error
             case Call("where", (condition, yes, no)):
                 return self.where_pair(condition, yes, no, axes, live)

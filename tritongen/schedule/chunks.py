@@ -24,6 +24,7 @@ from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols, weig
 from tritongen.ir.batches import own_batches
 from tritongen.ir.free import (
     all_binders,
+    coordinates,
     folds_of,
     following,
     free_indices,
@@ -236,9 +237,16 @@ class _Cutting:
         refs = {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
         used = read | refs | {c.name for c in self.op.constants}
         params = [p for p in self.op.params if p.name in used]
-        if len(outputs) > 1:  # else nothing runs where they are not there
-            own = [p for p in params if isinstance(p, ir.Tensor)]
-            params += self.binding(nests, own, more)
+        bounds = (p for b in all_binders(*nests) for p in (b.lo, b.hi))
+        places = (p for n in nests for p in coordinates(n.body))
+        spoken = set().union(*map(symbols, (*bounds, *places)))
+        own = [p for p in params if isinstance(p, ir.Tensor)]
+        asked: list[Poly] = [size(name) for name in sorted(spoken - {self.name})]
+        if len(outputs) > 1:  # else nothing runs where `more` is not there
+            asked += [d for t in more for d in t.dims] + [d for n in nests for d in n.dims]
+        else:
+            own += more
+        params += self.binding(asked, own)
         params += more
         params += [ir.Scalar(x, "i64", None) for x in (self.first, self.whole) if x in refs]
         tensors = [p for p in params if isinstance(p, ir.Tensor)]
@@ -251,7 +259,6 @@ class _Cutting:
             if said <= bound and self.name not in said:
                 facts.append(f)
                 bound |= {f.name} if isinstance(f, ir.Define) else set()
-        spoken = {s for b in all_binders(*nests) for s in symbols(b.hi) | symbols(b.lo)}
         types = {t.dtype for t in (*tensors, *outputs)}
         if spoken - bound or not tensors or any(p.name not in types for p in self.op.typarams):
             raise _Refused
@@ -260,13 +267,10 @@ class _Cutting:
             gradient="none", ref=None, kept=(), text="",
         )  # fmt: skip
 
-    def binding(
-        self, nests: ir.Nests, read: list[ir.Tensor], more: list[ir.Tensor]
-    ) -> list[ir.Tensor]:
-        """Operands whose shapes say the sizes that only `more` would: those are None where nobody asks for them."""
+    def binding(self, asked: Iterable[Poly], read: list[ir.Tensor]) -> list[ir.Tensor]:
+        """Operands beside those that are read, whose shapes say these sizes."""
         known = {d for t in read for d in t.dims}
         found = list[ir.Tensor]()
-        asked = [*(d for t in more for d in t.dims), *(d for n in nests for d in n.dims)]
         for d in dict.fromkeys(asked):
             if d not in known and (t := next((t for t in self.op.tensors if d in t.dims), None)):
                 found.append(t)

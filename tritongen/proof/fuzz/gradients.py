@@ -59,7 +59,7 @@ def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
     if seen.findings:
         return
     if built is not None:
-        try_built(seen, *built, 1, "gradient ")
+        try_built(seen, *built, min(1, seen.effort.calls), "gradient ")
     with seen.stage("backward"):
         try_backward(seen, text, nests.name)
     with seen.stage("autograd"):
@@ -105,7 +105,7 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
         try_calls(seen, candidates, seen.effort.calls, "backward")
     progress = runner.Progress(seen.device)
     choices = cases.dtype_choices(derived.forward, seen.device)
-    for k in range(seen.effort.calls if choices else 0):
+    for k in range(max(1, seen.effort.calls) if choices else 0):
         try:
             choice = seen.random.choice(choices)
             case = cases.draw_case(derived.forward, seen.random, choice, seen.device, 0.2)

@@ -55,8 +55,8 @@ class Effort:
     seconds: float  # of each call, for forced ways
 
 
-# In the interpreter, a way takes some 50 ms. On a GPU it compiles its kernels, which takes seconds.
-IN_INTERPRETER, ON_GPU = Effort(2, 4, 99, 2.0), Effort(1, 0, 3, 60.0)
+# In the interpreter, a way takes some 50 ms. On a GPU it compiles its kernels, which takes seconds: there, one call is tried.
+IN_INTERPRETER, ON_GPU = Effort(2, 4, 99, 2.0), Effort(0, 0, 2, 60.0)
 ALL_WAYS = Effort(2, 8, 99, 60.0)
 
 
@@ -163,7 +163,7 @@ def try_built(
         for op_name, plans in built.plans.items():
             for plan, nest_plan in zip(plans, nests.plans[op_name], strict=True):
                 candidates = runner.candidates_of(modules, plan, nest_plan)
-                few = calls if len(plans) == 1 and len(built.plans) == 1 else max(1, calls // 2)
+                few = calls if len(plans) == 1 and len(built.plans) == 1 else (calls + 1) // 2
                 try_calls(seen, candidates, few, f"{stage}kernels")
                 if not stage:
                     try_reference(seen, plan.op, modules[0])
@@ -184,7 +184,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     long = long_sizes(op, candidates[:1])
     ways, end = list(candidates[1:-1]), time.process_time() + effort.seconds
     seen.random.shuffle(ways)
-    for k in range(calls + bool(long or ways) if choices else 0):
+    for k in range(max(1, calls + bool(long or ways)) if choices else 0):
         if seen.lost or time.monotonic() > seen.deadline:
             return
         last = k == calls  # no other call depends on what it draws
@@ -211,9 +211,10 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
 
 
 def full_case(op: Op, random: Random, typing, device: str, long: tuple[str, ...]) -> cases.Case:
-    """Of some calls that with the longest shortest size."""
+    """Of some calls that with the longest shortest size. On a GPU, every other one is as it was drawn."""
     share, names = TURNS if long else 1.0, cases.free_sizes(op)
-    drawn = [cases.draw_case(op, random, typing, device, share, long) for _ in range(DRAWS)]
+    draws = random.choice((1, DRAWS)) if device == "cuda" else DRAWS
+    drawn = [cases.draw_case(op, random, typing, device, share, long) for _ in range(draws)]
 
     def shortest(case: cases.Case) -> int:
         sizes = (*(case.sizes[n] for n in names), *map(prod, case.batches.values()))
