@@ -61,3 +61,30 @@ def test_a_shift_of_minus_infinity_is_nan_where_there_are_terms():
     got, _ = f(x, torch.tensor([0, 2, 2, 3]))
     want = torch.tensor([[torch.nan, 2], [0, 0], [1, torch.nan]])
     torch.testing.assert_close(got, want, equal_nan=True)
+
+
+WEIGHTS = {
+    "f32(i32(8 * {p}))": lambda p: (8 * p).to(torch.int32),
+    "f32(U(8 * {p}))": lambda p: (8 * p).to(torch.int32),
+    "where({p} > 0.3, {p}, 0)": lambda p: torch.where(p > 0.3, p, 0),
+}
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_what_is_no_multiple_of_a_weight_does_not_move_with_the_maximum(weight):
+    """A larger maximum makes each weight smaller, but not what is cut off, or left out, by the same factor."""
+    own = weight.format(p="exp(x[n, d] - m[g, d])")
+    within = "lo[g] <= n < hi[g]"
+    text = f"""op f<U: i32 | i16>(x: f32[N, D], lo: i64[G], hi: i64[G], z: U[D]) -> y: f32[G, D] {{
+      m[g, d] = max[{within}](x[n, d])
+      y[g, d] = sum[{within}]({own}) + f32(z[d])
+    }}"""
+    built = pipeline.build(text, "f.op")
+    assert [step.skeleton for step in built.plans["f"][0].steps] == ["segments"]
+    f = load_text("f", built.raw).f
+    lo, hi = torch.tensor([[0, 60], [60, 90]] + [[9, 9]] * 30).T  # so a turn takes eight terms
+    x = torch.randn(90, 4, generator=torch.Generator().manual_seed(0)).sort(0).values
+    parts = x[:60], x[60:]
+    want = torch.stack([WEIGHTS[weight]((p - p.amax(0)).exp()).sum(0).float() for p in parts])
+    got = f(x, lo, hi, torch.zeros(4, dtype=torch.int32))
+    torch.testing.assert_close(got[:2], want)

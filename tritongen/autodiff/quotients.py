@@ -5,8 +5,8 @@ output in place of the quotient. The gradient of softmax then reads as one writt
 
     dx[d] = (dy[d] - t) / s * e[d]        dx[d] = (dy[d] - t) * y[d]
 
-and x need not be kept. The output must have all places at which `e` is read, or some would lie outside. An output that nothing reads yet is not used, because it would cost its memory, and neither is one of a half
-type that no operand has.
+and x need not be kept. The output must have all places at which `e` is read, or some would lie outside. An output that nothing reads yet is not used, because it would cost its memory, and neither is one of whole
+numbers, or of a half type that no operand has.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tritongen.ir.nodes import (
     Op,
     Read,
     core,
+    kind_of,
     may_be_half,
     rebuild,
     walk,
@@ -44,9 +45,11 @@ class Quotient:
 
 
 def rounds_apart(op: Op, body: Expr) -> bool:
-    """Whether a line is rounded to a half type that no operand has."""
+    """Whether a line is rounded to whole numbers, or to a half type that no operand has."""
     own = {t.dtype for t in op.tensors}
     while isinstance(body, Cast):
+        if kind_of(body.dtype, op) != "float":
+            return True
         if body.dtype not in own and may_be_half(body.dtype, op):
             return True
         body = body.arg

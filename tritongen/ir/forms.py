@@ -2,11 +2,12 @@
 
     tanh(softplus(x))   ->  tanh_softplus(x)      1 + erf(x)   ->  erfc(-x)
 
-Three passes, all by the shape of expressions:
+Four passes, all by the shape of expressions:
 
 - *Undetached*: `detach(x)` is x. Only a gradient, which is derived before, asks what is detached.
 - *Stable*: an expression that loses its last digits as written (`1 + erf(x)` is 0 from x = -5.6 on) becomes a row that does
   not. Mathematically they are the same.
+- *Truncating*: a cast of a float to a type parameter of whole numbers, `U(x)`, is `U(trunc(x))`.
 - *Stored*: a call whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). If
   it is a half type, torch would have rounded that value to it. So a row may use a form that is right to a small part of that
   rounding. A sum with a number does not count, because it may cancel, as in `1 - exp(x)`.
@@ -31,6 +32,7 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     TypeParam,
+    kind_of,
     may_be_half,
     rebuild,
     walk,
@@ -45,7 +47,7 @@ PROPORTIONAL = frozenset(
 
 def with_forms(op: Op) -> Op:
     """The op that is planned and proved."""
-    return stored(stable(undetached(op)))
+    return stored(truncating(stable(undetached(op))))
 
 
 # ---- undetached ---------------------------------------------------------------------------------
@@ -129,6 +131,29 @@ def _twice(x: Expr) -> Expr:
         case Call("mul", (Const(value), y)):
             return _call("mul", Const(2.0 * value, x.dtype), y)
     return _call("mul", Const(2.0, x.dtype), x)
+
+
+# ---- truncating ---------------------------------------------------------------------------------
+def truncating(op: Op) -> Op:
+    """The op, where casts of floats to type parameters say what they lose: `U(x)` is `U(trunc(x))`, or `U(x != 0)` of bools.
+
+    Whoever looks through casts, as for what moves with a maximum, looks at expressions alone.
+    """
+
+    def change(e: Expr) -> Expr:
+        match e:
+            case Cast(arg, dtype) if dtype in kinds and kind_of(arg.dtype, op) == "float":
+                if arg.dtype not in ("compute", "f32", "f64"):
+                    arg = Cast(arg, "compute")
+                if kinds[dtype] == "int":
+                    return Cast(_call("trunc", arg), dtype)
+                return Cast(Call("ne", (arg, Const(0.0, arg.dtype)), "bool"), dtype)
+        return e
+
+    kinds = {p.name: p.kind for p in op.typarams if p.kind != "float"}
+    if not kinds:
+        return op
+    return replace(op, nests=tuple(replace(n, body=rebuild(n.body, change)) for n in op.nests))
 
 
 # ---- stored -------------------------------------------------------------------------------------

@@ -5,6 +5,9 @@
 A loop carries both: where the maximum moves, the sum is multiplied by exp(old maximum - new maximum). That is right if the
 exponent is what the maximum is of, less it: no term so far is then larger than t, and none is lost where the maximum was -inf.
 The shift may also be the maximum of that and another term, as of attention with sinks: `exp(s[i, j] - max(m[i], sink[i]))`.
+
+Nothing else in the term may follow from the maximum, and nothing may be cut off: i32(8 * exp(x - m)) is no multiple of what it
+was before the maximum moved.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class Exponential:
 def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | None:
     """How a term moves with a maximum; None where it does not. `lines`: those of the kernel."""
     match _opened(term, lines):
-        case ir.Cast(arg):
+        case ir.Cast(arg, dtype) if dtype != "bool" and dtype not in ir.INTS:
             return exponential(arg, maximum, lines)
         case ir.Call("exp", (shifted,)):
             shift = _shift(shifted, maximum, lines)
@@ -48,7 +51,7 @@ def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | 
                     return found
         case ir.Call("div", (a, b)):
             return _of_factor(a, b, maximum, lines)
-        case ir.Call("where", (c, a, ir.Const(0))):
+        case ir.Call("where", (c, a, ir.Const(0))) if not _follows(c, maximum, lines):
             found = exponential(a, maximum, lines)
             return replace(found, conditions=(*found.conditions, c)) if found else None
     return None
@@ -91,7 +94,7 @@ def is_nan_with(e: ir.Expr, maximum: str, sums: Set[str], lines: Lines) -> bool:
 
 
 def _of_factor(own: ir.Expr, other: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | None:
-    if maximum.name in leads_to(other, lines.values()):
+    if _follows(other, maximum, lines):
         return None
     found = exponential(own, maximum, lines)
     return replace(found, alone=False) if found else None
@@ -111,8 +114,12 @@ def _shift(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> ir.Expr | None:
 
 def _is_fixed(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> bool:
     """Whether a value is the same for all terms of a maximum."""
-    moves = maximum.name in leads_to(e, lines.values())
-    return not moves and not maximum.reduced & free_indices(e)
+    return not _follows(e, maximum, lines) and not maximum.reduced & free_indices(e)
+
+
+def _follows(e: ir.Expr, maximum: ir.Nest, lines: Lines) -> bool:
+    """Whether a value follows from a maximum, which is another one in each turn of the loop."""
+    return maximum.name in leads_to(e, lines.values())
 
 
 def other_term(shift: ir.Expr, maximum: str) -> ir.Expr | None:

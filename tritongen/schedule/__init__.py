@@ -15,7 +15,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, size
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
-from tritongen.ir.forms import stable, stored, undetached
+from tritongen.ir.forms import stable, stored, truncating, undetached
 from tritongen.ir.free import tensors_read
 from tritongen.ir.integers import in_32_bits
 from tritongen.ir.reads import switch_of
@@ -53,6 +53,7 @@ from tritongen.schedule.stored_factors import with_stored_factors
 PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (
     undetached,
     stable,
+    truncating,
     of_two,
     stored,
     factored,

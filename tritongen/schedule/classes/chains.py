@@ -66,8 +66,6 @@ def pairs(op: ir.Op, nests: ir.Nests, facts: Facts) -> tuple[Pair, ...]:
         own = pair.inside | {f.name for f in pair.folds}
         if own & taken or not _is_read_by_folds(pair, nests, outputs):
             continue
-        if _is_cut(pair, op, nests):
-            continue
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
         seconds = [f for f in pair.folds if f.over - inner]
         again = bool(seconds) or not all(map(pair.loops, pair.folds))
@@ -77,18 +75,6 @@ def pairs(op: ir.Op, nests: ir.Nests, facts: Facts) -> tuple[Pair, ...]:
             found.append(pair)
             taken |= own
     return tuple(found)
-
-
-def _is_cut(pair: Pair, op: ir.Op, nests: ir.Nests) -> bool:
-    """Whether a value inside becomes an integer: what a cast cuts off does not move with a maximum, as a sum of the rest would."""
-    lines = (*pair.folds, *(n for n in nests if n.name in pair.inside))
-    casts = (e for n in lines for e in ir.walk(n.body) if isinstance(e, ir.Cast))
-    return any(
-        ir.kind_of(e.dtype, op) != "float"
-        and ir.kind_of(e.arg.dtype, op) == "float"
-        and tensors_read(e.arg) & pair.inside
-        for e in casts
-    )
 
 
 def all_pairs(op: ir.Op, nests: ir.Nests, facts: Facts) -> Iterator[Pair]:
