@@ -125,8 +125,10 @@ class KernelWriter(Addressing):
         return not set(NARROW).isdisjoint(ir.dtypes_of(dtype, self.op))
 
     def full(self, e: ir.Expr, dtype: str) -> str:
-        """A number or size as a tensor of a dtype."""
-        return f"tl.full((), {self.expr(e)[0]}, {self.dtype(dtype)})"
+        """A number or size as a tensor of a dtype. One that the call gives may be too large for it: then it wraps."""
+        text, own = self.expr(e)[0], self.dtype(dtype)
+        wraps = not isinstance(e, ir.Const) and self.may_be_narrow(dtype)
+        return f"tl.cast({text}, {own})" if wraps else f"tl.full((), {text}, {own})"
 
     def strong(self, e: ir.Expr) -> bool:
         """Whether the text is a Triton tensor of the value's own dtype, not a bare number."""
