@@ -256,9 +256,10 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     rows = C * N * P
     variant, config = choose_avg_pool2d(
         terms=win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
-        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
-        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
-        stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + max(-pad, pad) + win, steps=P,
+        stride_p=stride, lane_stride=stride, dilation=1, line=W,
+        channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -575,7 +576,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     rows = C * H * N
     variant, config = choose_avg_pool2d_backward(
         terms=win * win, outer=outer, lanes=C, lanes_extent=C, lines=lines, cols=W,
-        cols_extent=2 * W + win, channels_last=dy.stride(1) < dy.stride(3),
+        cols_extent=2 * W + max(pad, -pad) + win, channels_last=dy.stride(1) < dy.stride(3),
         stored_last=dx.stride(1) < dx.stride(3), itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

@@ -286,9 +286,10 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     rows = C * N * P
     variant, config = choose_depthwise_conv2d(
         terms=R * S, outer=outer, lanes=C, lanes_extent=C, along=Q, lines=lines, cols=Q,
-        cols_extent=Q + Q * stride + S, steps=P, stride_p=stride, lane_stride=stride,
-        dilation=1, line=W, abreast=S, channels_last=x.stride(1) < x.stride(3),
-        stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
+        cols_extent=Q + Q * stride + S + max(-pad, pad), steps=P, stride_p=stride,
+        lane_stride=stride, dilation=1, line=W, abreast=S,
+        channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -821,7 +822,7 @@ def launch_depthwise_conv2d_backward_dx(w, dy, dx, stride, pad) -> None:
     rows = C * H * N
     variant, config = choose_depthwise_conv2d_backward_dx(
         terms=R * S, outer=outer, lanes=C, lanes_extent=C, lines=lines, cols=W,
-        cols_extent=S + 2 * W, channels_last=dy.stride(1) < dy.stride(3),
+        cols_extent=S + 2 * W + max(pad, -pad), channels_last=dy.stride(1) < dy.stride(3),
         stored_last=dx.stride(1) < dx.stride(3),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

@@ -228,8 +228,8 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     rows = C * N
     variant, config = choose_max_pool1d(
         terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
-        cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
-        dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
+        cols=P, cols_extent=P + P * stride + max(-pad, pad) + max(dil, -dil) * win,
+        lane_stride=stride, dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
         stored_last=y.stride(1) < y.stride(2), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -629,8 +629,8 @@ def launch_max_pool1d_forward(x, y, y_at_kept, win, stride, pad, dil) -> None:
     rows = C * N
     variant, config = choose_max_pool1d_forward(
         terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
-        cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
-        dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
+        cols=P, cols_extent=P + P * stride + max(-pad, pad) + max(dil, -dil) * win,
+        lane_stride=stride, dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
         stored_last=y.stride(1) < y.stride(2), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

@@ -313,9 +313,10 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
     rows = C * N * O * P
     variant, config = choose_max_pool3d(
         terms=win * win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
-        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
-        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(4),
-        stored_last=y.stride(1) < y.stride(4), itemsize=x.element_size(),
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + max(-pad, pad) + win, steps=P,
+        stride_p=stride, lane_stride=stride, dilation=1, line=W,
+        channels_last=x.stride(1) < x.stride(4), stored_last=y.stride(1) < y.stride(4),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -833,9 +834,10 @@ def launch_max_pool3d_forward(x, y, y_at_kept, win, stride, pad) -> None:
     rows = C * N * O * P
     variant, config = choose_max_pool3d_forward(
         terms=win * win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
-        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
-        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(4),
-        stored_last=y.stride(1) < y.stride(4), itemsize=x.element_size(),
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + max(-pad, pad) + win, steps=P,
+        stride_p=stride, lane_stride=stride, dilation=1, line=W,
+        channels_last=x.stride(1) < x.stride(4), stored_last=y.stride(1) < y.stride(4),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32

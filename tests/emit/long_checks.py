@@ -73,3 +73,18 @@ def test_rows_that_lie_as_lines():
     for way in ways(plan):
         with forced(module, plan, way, small=True):
             torch.testing.assert_close(module.f(x, g, X[0].clone(), A, B), want)
+
+
+@pytest.mark.parametrize("offset", [1 << 32, -(1 << 32), (1 << 31) - 2])
+def test_windows_far_from_what_they_slide_along(offset):
+    """Lanes of windows count in 32 bits: in those, 2**32 places on is the place itself."""
+    text = """op f(x: f32[N, L], z: f32[N, P], const o: int = 0) -> y: f32[N, P] {
+      y[n, p] = sum[k < 3](x[n, p + k + o] else 9) + z[n, p]
+    }"""
+    built = pipeline.build(text, "f.op")
+    module, plan = load_text("f", built.raw), built.plans["f"][0]
+    assert [step.skeleton for step in plan.steps] == ["window"]
+    x, z = torch.randn(2, 40), torch.randn(2, 30)
+    for way in ways(plan):
+        with forced(module, plan, way, small=True):
+            torch.testing.assert_close(module.f(x, z, offset), z + 27)

@@ -38,6 +38,7 @@ UNROLLED_WEIGHTED = 400  # of channels last times weights: 7 x 7 in 8 steps 114 
 HELD, HELD_WEIGHTED = 64, 10  # terms whose loads a thread has room for beside its sums
 FEW_TERMS = 16  # terms of 16 bytes that it has room for
 RUN_TERMS = 40  # computed ones that are loaded in whole runs
+SMALL = 1 << 20  # what an offset of a coordinate may be that is not counted
 GATHERED = 32  # terms in any order that LLVM may hold as one vector: Triton 3.6 ends the process
 
 
@@ -85,9 +86,9 @@ def places(lines) -> dict[Poly, None]:
 
 
 def reach(group: Group, col: int, facts: Facts) -> Poly | None:
-    """A bound of the size of any coordinate along the lanes' index, without its constant offset.
+    """A bound of the size of any coordinate along the lanes' index, but for small numbers. None if no bound is known.
 
-    None if no bound is known: lanes count in 32 bits.
+    Lanes count in 32 bits, and stay below half of what these hold.
     """
     extents = {b.index: b.hi for n in group.nests for b in n.ranges}
     name = group.row[col].index
@@ -99,10 +100,17 @@ def reach(group: Group, col: int, facts: Facts) -> Poly | None:
         for atom, weight in parts[0].items():
             if not isinstance(atom, Idx):
                 return None
-            if not plainly_nonnegative(simplify(weight, facts), facts):
-                weight = extreme("max", (weight, -weight))
-            total = total + weight * extents[atom.name]
+            total = total + size_of(weight, facts) * extents[atom.name]
+        offset = parts[1].constant
+        if not isinstance(offset, int) or abs(offset) >= SMALL:
+            total = total + size_of(parts[1], facts)
     return total
+
+
+def size_of(p: Poly, facts: Facts) -> Poly:
+    """|p|."""
+    plain = plainly_nonnegative(simplify(p, facts), facts)
+    return p if plain else extreme("max", (p, -p))
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
