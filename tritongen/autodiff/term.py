@@ -316,6 +316,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     said_by_reads = {g: simplify(g.poly, system.facts) for g in system.guards if g.op == ">="}
     said_by_reads = {g: asked for g, asked in said_by_reads.items() if asked in implied}
     bounds = [indices(g.poly) for g in system.bounds if g.op == ">="]
+    boxed = {b.index for b in system.target.box}
     kept: dict[Guard, None] = {}
     for guard in system.guards:
         if guard in said_by_reads:
@@ -324,7 +325,10 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
             others += leaving if others else ()
             own = indices(guard.poly)
             if not any(own <= used or _together(own, used, bounds) for used in others):
-                continue
+                if not any(own & used & boxed for used in others):
+                    continue
+                # No value of a binder may let an element through that another factor reads: a window that reads less than all.
+                guard = _for_some(system, guard) or guard
         parts = _undecided(system, guard, shapes, said)
         if parts is None:
             return None
@@ -337,9 +341,9 @@ def _together(own: Set[str], used: Set[str], bounds: Iterable[Set[str]]) -> bool
     """Whether a factor with these indices may have elements that a guard and a bound exclude only together.
 
     Each lets the element through in some row, as `p < P` and `r <= p` do for w[r], but no row may pass both. So do
-    `n - r < P` and `n >= 2`.
+    `n - r < P` and `n >= 2`. One of them may leave the element out, as `p < P` does for a[k] beside `k <= p`.
     """
-    return any(own & used and bound & own - used for bound in bounds)
+    return any((own | bound) & used and bound & own - used for bound in bounds)
 
 
 def _leaving(system: System, shapes: Shapes, said: Facts) -> Iterator[set[str]]:
