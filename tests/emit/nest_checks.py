@@ -50,11 +50,11 @@ def test_reducers_as_loops(template):
     )
     load = f"tl.load(x_ptr + {place} * 12 + j * 3 + k, mask=inside, other=0.0)"
     reducers = summed(shape, load, Loop("j", "1, 4"), Loop("k", "3"))
-    stores = (
-        Store(value, (f"{tensor}_at = {tensor}_ptr + {place}",), f"{tensor}_at", "inside")
+    y_store, z_store = (
+        f"tl.store({tensor}_ptr + {place}, {value}, mask=inside)"
         for value, tensor in (("total", "y"), ("double", "z"))
     )
-    values = Value(reducers, (), next(stores)), Value(None, ("double = 2 * total",), next(stores))
+    values = Value(reducers, (y_store,)), Value(None, ("double = 2 * total", z_store))
     slots = {"total": "rows * cols", "tile": TILE, "values": values}
     constants = "BLOCK" if template == "nest" else "ROWS BLOCK"
     run = kernel(template, "x_ptr y_ptr z_ptr rows cols", constants, NestView, **slots)
