@@ -409,6 +409,7 @@ def through_autograd(
     direct |= {
         f"d{name}": expanded(direct[of], operands[name].shape, dims)
         for name, (of, dims) in derived.handed_on.items()
+        if name in leaves  # a number of Python's has no shape
     }
     for (name, leaf), theirs in zip(leaves.items(), found, strict=True):
         if problem := _differs(op, name, leaf, direct.get(f"d{name}"), theirs):
