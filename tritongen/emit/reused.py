@@ -107,7 +107,14 @@ def _repeat(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
     reuse = Reuse(first.name, tuple(k.name for k in first.kernels), ())
     own = replace(_renamed(second, reuse), name=first.name, apart=first.apart, reuses=None)
     stored = ({n: t for n, t in _stored(p).items() if n in first.touched} for p in (plan, other))
-    return reuse if own == first and next(stored) == next(stored) else None
+    same = own == first and next(stored) == next(stored)
+    return reuse if same and _passed(plan, first) == _passed(other, first) else None
+
+
+def _passed(plan: Plan, step: Step) -> list[str]:
+    """The tensors of a step, in the order in which its launch takes them. What is kept for a gradient is a result, and else scratch."""
+    passed: Named = (*plan.inner.tensors, *plan.scratch, *plan.inner.outputs)
+    return [t.name for t in passed if t.name in step.touched]
 
 
 def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
