@@ -65,11 +65,8 @@ def has_all_terms(total: ir.Reduce, maximum: ir.Nest, lines: Lines) -> bool:
 
 
 def is_nan_with(e: ir.Expr, maximum: str, sums: Set[str], lines: Lines) -> bool:
-    """Whether a value has NaN from these sums wherever the maximum itself would bring NaN into it. Inside of the sums it does not count."""
-
-    def led(e: ir.Expr, names: Set[str], cut: Set[str] = frozenset()) -> bool:
-        kept = [n for n in lines.values() if n.name not in cut]
-        return bool(names & leads_to(e, kept))
+    """Whether a value is NaN by these sums wherever a NaN of the maximum would make it NaN. What only the sums read of it is in them."""
+    others = [n for n in lines.values() if n.name not in sums]
 
     def has_nan(e: ir.Expr) -> bool:
         match _opened(e, lines):
@@ -86,7 +83,7 @@ def is_nan_with(e: ir.Expr, maximum: str, sums: Set[str], lines: Lines) -> bool:
         return False
 
     own = _opened(e, lines)
-    if not led(own, {maximum}, sums) or has_nan(own):
+    if maximum not in leads_to(own, others) or has_nan(own):
         return True
     if isinstance(own, ir.Read):
         return own.tensor != maximum and is_nan_with(lines[own.tensor].body, maximum, sums, lines)
