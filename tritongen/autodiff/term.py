@@ -327,7 +327,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
             if not any(own <= used or _together(own, used, bounds) for used in others):
                 if not any(own & used & boxed for used in others):
                     continue
-                # No value of a binder may let an element through that another factor reads: a window that reads less than all.
+                # A window may read less than all: then no value of the binder lets the element through that another factor reads.
                 guard = _for_some(system, guard) or guard
         parts = _undecided(system, guard, shapes, said)
         if parts is None:

@@ -141,12 +141,12 @@ def moved_on(
 ) -> torch.Tensor:
     """The error of `cast`, a number x that was rounded as a larger one, and then multiplied by what is at most 1.
 
-    Rounding to the nearest never changes a number by more than itself.
+    Rounding to the nearest changes no number by more than itself.
     """
     info = torch.finfo(dtype)
-    most = info.eps * x.abs() + info.eps * info.tiny
-    own = torch.minimum(most, x.abs()) + (cast - x).abs()
-    own = torch.where(own.isfinite(), own, info.eps * cast.abs() + info.eps * info.tiny)
+    own = info.eps * cast.abs() + info.eps * info.tiny
+    least = x.abs() + (cast - x).abs()
+    own = torch.where(least.isfinite(), torch.minimum(own, least), own)
     return own if error is None else error + own
 
 
