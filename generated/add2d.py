@@ -257,7 +257,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/add2d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_add2d,
     reference=add2d_reference,
     equals=add2d_torch,

@@ -337,7 +337,7 @@ def batch_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_max,
     reference=batch_max_reference,
     equals=batch_max_torch,
@@ -548,7 +548,7 @@ def batch_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_max_forward,
     reference=batch_max_forward_reference,
     batch=runtime.Batch({"x": (0, 1)}, (0, 0)),
@@ -657,7 +657,7 @@ def batch_max_backward_reference(
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_max_backward,
     reference=batch_max_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "y_at": (0, 0), "dy": (0, 0)}, (0,)),

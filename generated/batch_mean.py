@@ -183,7 +183,7 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_mean,
     reference=batch_mean_reference,
     equals=batch_mean_torch,
@@ -319,7 +319,7 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_mean_backward,
     reference=batch_mean_backward_reference,
     batch=runtime.Batch({"x": (0, 2), "dy": (0, 0)}, (0,)),

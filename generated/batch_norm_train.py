@@ -478,7 +478,7 @@ def batch_norm_train_forward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_norm_train_forward,
     reference=batch_norm_train_forward_reference,
     backward=runtime.Backward(
@@ -568,7 +568,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -1249,7 +1249,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=16,
+    lib=17,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

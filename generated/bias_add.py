@@ -129,7 +129,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=16,
+    lib=17,
     allocate=allocate_bias_add,
     reference=bias_add_reference,
     equals=bias_add_torch,
@@ -313,7 +313,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=16,
+    lib=17,
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
     linear=(("dy",),),

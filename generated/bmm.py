@@ -487,7 +487,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -570,7 +570,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

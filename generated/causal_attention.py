@@ -212,11 +212,12 @@ def causal_attention_forward_merge(
 
 @triton.jit
 def causal_attention_forward_tiles(
-    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, R, F,
-    m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1,
-    o_2, o_3,
+    q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, v_tiles, v_rest_tiles, m_kept_ptr,
+    o_sum2_kept_ptr, o_ptr, scale, S, B, R, F, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
+    BLOCK_D2: tl.constexpr, REST_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -229,11 +230,19 @@ def causal_attention_forward_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     f = tl.arange(0, BLOCK_D2).to(tl.int64)
+    if REST_D2:
+        f_rest = (BLOCK_D2 + tl.arange(0, REST_D2)).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
+    if REST_D2:
+        o_sum_rest = tl.zeros((BLOCK_M, REST_D2), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        q_rest = q_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     whole = tl.maximum(0, tl.minimum(S, first_i + 1) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
@@ -244,6 +253,11 @@ def causal_attention_forward_tiles(
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), (h // R).to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
@@ -260,6 +274,11 @@ def causal_attention_forward_tiles(
             )
             # o_sum[b, h, i, f] = sum[j <= i](T(p[b, h, i, j]) * v[b, h // R, j, f])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
+            if REST_D2:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), (h // R).to(tl.int32), start, BLOCK_D2]
+                ).reshape(BLOCK_N, REST_D2)
+                o_sum_rest = tl.dot(p.to(T), v_rest, o_sum_rest * m_moved)
             # o_sum2[b, h, i] = sum[j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
     tl.store(
@@ -272,11 +291,19 @@ def causal_attention_forward_tiles(
     )
     # o[b, h, i, f] = o_sum[b, h, i, f] / o_sum2[b, h, i]
     o = o_sum / o_sum2
+    if REST_D2:
+        o_rest = o_sum_rest / o_sum2
     tl.store(
         o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + f[None, :] * o_3,
         o,
         mask=(i[:, None] < S) & (f[None, :] < F),
     )
+    if REST_D2:
+        tl.store(
+            o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + f_rest[None, :] * o_3,
+            o_rest,
+            mask=(i[:, None] < S) & (f_rest[None, :] < F),
+        )
 
 
 @triton.jit
@@ -494,8 +521,11 @@ def choose_causal_attention_forward(
     if tiled and max(whole0, whole1) <= 256:
         return "tiles", dict(
             BLOCK_M=(BLOCK_M := 16 if rows <= 16 else 64 if max(whole0, whole1) <= 128 or rows <= 64 else 128),
-            BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)),
-            num_warps=4 if BLOCK_M <= 64 else 8, num_stages=3 if max(whole0, whole1) <= 128 else 2,
+            BLOCK_N=64, BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            BLOCK_D2=lib.first_block(whole1), REST_D2=lib.rest_block(whole1),
+            num_warps=4 if BLOCK_M <= 64 else 8,
+            num_stages=(num_stages := 3 if max(whole0, whole1) <= 128 and not lib.rest_block(max(whole0, whole1)) else 2),
+            maxnreg=168 if max(whole0, whole1) <= 128 and num_stages == 2 else 255,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again; programs share a row's loop, and a second kernel merges what they leave
     if (
@@ -565,13 +595,17 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "BLOCK_D2", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, config["BLOCK_D2"])
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, config["REST_D2"])
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         causal_attention_forward_tiles[grid](
-            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, R, F, *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, v_tiles, v_rest_tiles, m_kept,
+            o_sum2_kept, o, scale, S, B, R, F, *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -673,7 +707,7 @@ def causal_attention_forward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_causal_attention_forward,
     reference=causal_attention_forward_reference,
     backward=runtime.Backward(
@@ -783,7 +817,7 @@ def causal_attention_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_causal_attention,
     reference=causal_attention_reference,
     linear=(("v",),),
@@ -996,12 +1030,13 @@ def causal_attention_backward_dq_part(
 
 @triton.jit
 def causal_attention_backward_dq_tiles(
-    do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, B, G, R, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
-    m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3,
-    dq_0, dq_1, dq_2, dq_3,
+    do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row_ptr, q_tiles, k_tiles,
+    q_rest_tiles, k_rest_tiles, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, R,
+    E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0,
+    dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
+    BLOCK_D2: tl.constexpr, REST_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1016,12 +1051,20 @@ def causal_attention_backward_dq_tiles(
     program3 = program2 // G
     h0 = program3.to(tl.int64)
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
+    if REST_D2:
+        e_rest = (BLOCK_D2 + tl.arange(0, REST_D2)).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
+    if REST_D2:
+        dq_sum_rest = tl.zeros((BLOCK_M, REST_D2), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
+    if REST_D:
+        do_sum2_rest = do_sum2_rest_tiles.load(
+            [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, BLOCK_D]
+        ).reshape(BLOCK_M, REST_D)
     dp_row_h = h0 + h1 * R
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
@@ -1029,6 +1072,10 @@ def causal_attention_backward_dq_tiles(
     q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D2
     )
+    if REST_D2:
+        q_rest = q_rest_tiles.load(
+            [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, BLOCK_D2]
+        ).reshape(BLOCK_M, REST_D2)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -1042,10 +1089,20 @@ def causal_attention_backward_dq_tiles(
             # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
             #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), h1.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                dp_sum = tl.dot(do_sum2_rest, v_rest.T, dp_sum)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D2)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D2:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), h1.to(tl.int32), start, BLOCK_D2]
+                ).reshape(BLOCK_N, REST_D2)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
             # ds[b, h, i, j] = where(i >= j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
@@ -1056,6 +1113,8 @@ def causal_attention_backward_dq_tiles(
                 ds_sum = tl.where(counts, ds_sum, 0.0)
             # dq[b, h, i, e] = sum[j <= i](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if REST_D2:
+                dq_sum_rest = tl.dot(ds_sum, k_rest, dq_sum_rest)
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <= i](ds[b, h0 + h1 * R, i, j] *
                 #     s_sum[b, h0 + h1 * R, i, j])
@@ -1076,6 +1135,13 @@ def causal_attention_backward_dq_tiles(
         dq_sum,
         mask=(i[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D2:
+        dq_h2 = h0 + h1 * R
+        tl.store(
+            dq_ptr + b * dq_0 + dq_h2 * dq_1 + i[:, None] * dq_2 + e_rest[None, :] * dq_3,
+            dq_sum_rest,
+            mask=(i[:, None] < S) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -1324,11 +1390,13 @@ def causal_attention_backward_dk_part(
 
 @triton.jit
 def causal_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
-    S, B, R, F, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1,
-    dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row_ptr, k_tiles, q_tiles,
+    k_rest_tiles, q_rest_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale, S, B, R, F, E, dp_row_0,
+    dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1,
+    dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
+    BLOCK_D2: tl.constexpr, REST_D2: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1340,11 +1408,27 @@ def causal_attention_backward_dk_tiles(
     program2 = program // B
     h1 = program2.to(tl.int64)
     f = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        f_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     e = tl.arange(0, BLOCK_D2).to(tl.int64)
+    if REST_D2:
+        e_rest = (BLOCK_D2 + tl.arange(0, REST_D2)).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D2), tl.float32)
+    if REST_D2:
+        dk_sum_rest = tl.zeros((BLOCK_M, REST_D2), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dv_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        v_rest = v_rest_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D2)
+    if REST_D2:
+        k_rest = k_rest_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, BLOCK_D2]).reshape(
+            BLOCK_M, REST_D2
+        )
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         end_j = tl.minimum(first_j + BLOCK_M, S)
@@ -1364,6 +1448,11 @@ def causal_attention_backward_dk_tiles(
                 # dp[b, h, i, j] = where(i >= j, sum[f](do_sum2[b, h, i, f] *
                 #     v[b, h // R, j, f]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
+                if REST_D:
+                    do_sum2_rest = do_sum2_rest_tiles.load(
+                        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, BLOCK_D]
+                    ).reshape(BLOCK_N, REST_D)
+                    dp_sum = tl.dot(v_rest, do_sum2_rest.T, dp_sum)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
                     dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
@@ -1375,6 +1464,11 @@ def causal_attention_backward_dk_tiles(
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
+                if REST_D2:
+                    q_rest = q_rest_tiles.load(
+                        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, BLOCK_D2]
+                    ).reshape(BLOCK_N, REST_D2)
+                    s_sum = tl.dot(k_rest, q_rest.T, s_sum)
                 m_kept = tl.load(
                     m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
                     mask=i[None, :] < S,
@@ -1390,21 +1484,37 @@ def causal_attention_backward_dk_tiles(
                 # dk[b, g, j, e] = sum[i >= j, h < R](ds_sum[b, g * R + h, i, j] *
                 #     q[b, g * R + h, i, e])
                 dk_sum = tl.dot(ds_sum, q, dk_sum)
+                if REST_D2:
+                    dk_sum_rest = tl.dot(ds_sum, q_rest, dk_sum_rest)
                 if masked:
                     p = tl.where((i[None, :] < S) & (i[None, :] >= j[:, None]), p, 0.0)
                 # dv[b, g, j, f] = sum[i >= j, h < R](do_sum2[b, g * R + h, i, f] *
                 #     T(p[b, g * R + h, i, j]))
                 dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+                if REST_D:
+                    dv_sum_rest = tl.dot(p.to(T), do_sum2_rest, dv_sum_rest)
     tl.store(
         dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e[None, :] * dk_3,
         dk_sum,
         mask=(j[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D2:
+        tl.store(
+            dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e_rest[None, :] * dk_3,
+            dk_sum_rest,
+            mask=(j[:, None] < S) & (e_rest[None, :] < E),
+        )
     tl.store(
         dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + f[None, :] * dv_3,
         dv_sum,
         mask=(j[:, None] < S) & (f[None, :] < F),
     )
+    if REST_D:
+        tl.store(
+            dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + f_rest[None, :] * dv_3,
+            dv_sum_rest,
+            mask=(j[:, None] < S) & (f_rest[None, :] < F),
+        )
 
 
 @triton.jit
@@ -1747,7 +1857,8 @@ def choose_causal_attention_backward_dq(
     if tiled and max(whole0, whole1) <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 128 if max(whole0, whole1) <= 64 else 64, BLOCK_N=64,
-            BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)), num_warps=4,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            BLOCK_D2=lib.first_block(whole1), REST_D2=lib.rest_block(whole1), num_warps=4,
             num_stages=3 if max(whole0, whole1) <= 64 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
@@ -1790,16 +1901,20 @@ def launch_causal_attention_backward_dq(
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
-        BLOCK_D2 = config["BLOCK_D2"]
+        BLOCK_D2, REST_D, REST_D2 = config["BLOCK_D2"], config["REST_D"], config["REST_D2"]
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, REST_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D2)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D2)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D2)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D2)
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
-            B, G, R, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
-            *dq.stride(),
+            do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row, q_tiles, k_tiles,
+            q_rest_tiles, k_rest_tiles, m_kept, dscale_sum_rows, dq, scale, S, B, G, R, E,
+            *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1841,7 +1956,8 @@ def choose_causal_attention_backward_dk(
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 64,
             BLOCK_N=min(128 if max(whole0, whole1) <= 64 else 64, max(16, lib.pow2(terms))),
-            BLOCK_D=max(16, lib.pow2(whole0)), BLOCK_D2=max(16, lib.pow2(whole1)),
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            BLOCK_D2=lib.first_block(whole1), REST_D2=lib.rest_block(whole1),
             num_warps=8 if max(whole0, whole1) > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
@@ -1879,15 +1995,20 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
     elif variant == "tiles":
-        BLOCK_D2 = config["BLOCK_D2"]
+        BLOCK_D2, REST_D, REST_D2 = config["BLOCK_D2"], config["REST_D"], config["REST_D2"]
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_M, REST_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, REST_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_M, BLOCK_D2)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D2)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_M, REST_D2)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_N, REST_D2)
         grid = (B * G * lib.cdiv(S, BLOCK_M),)
         causal_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, R, F, E,
-            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row, k_tiles, q_tiles,
+            k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, S, B, R, F, E, *dp_row.stride(),
+            *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2153,7 +2274,7 @@ def causal_attention_backward_reference(
 
 @runtime.op(
     "specs/causal_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_causal_attention_backward,
     reference=causal_attention_backward_reference,
     linear=(("do",),),

@@ -171,7 +171,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,

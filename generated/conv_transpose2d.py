@@ -505,7 +505,7 @@ def conv_transpose2d_torch(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_conv_transpose2d,
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
@@ -1349,7 +1349,7 @@ def conv_transpose2d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),

@@ -234,7 +234,7 @@ def cross_entropy_forward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cross_entropy_forward,
     reference=cross_entropy_forward_reference,
     backward=runtime.Backward(
@@ -317,7 +317,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -452,7 +452,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

@@ -193,7 +193,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
@@ -528,7 +528,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

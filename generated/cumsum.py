@@ -189,7 +189,7 @@ def cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cumsum,
     reference=cumsum_reference,
     equals=cumsum_torch,
@@ -385,7 +385,7 @@ def cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_cumsum_backward,
     reference=cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -202,11 +202,11 @@ def decode_attention_forward_merge(
 
 @triton.jit
 def decode_attention_forward_tiles(
-    len_ptr, q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, L,
-    E, R, len_0, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2,
-    o_0, o_1, o_2, o_3,
+    len_ptr, q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, v_tiles, v_rest_tiles,
+    m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, L, E, R, len_0, m_kept_0, m_kept_1,
+    m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -218,12 +218,20 @@ def decode_attention_forward_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        o_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, lib.end_of(len, L))
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        q_rest = q_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     whole = tl.maximum(0, tl.minimum(L, lib.end_of(len, L)) // BLOCK_N * BLOCK_N)
     # Whole blocks go without a mask, then the rest.
     for masked in tl.static_range(2):
@@ -234,6 +242,11 @@ def decode_attention_forward_tiles(
             )
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), (h // R).to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
@@ -252,6 +265,13 @@ def decode_attention_forward_tiles(
                 v = tl.where((j[:, None] < stop) & (len > j[:, None]), v, 0.0)
             # o_sum[b, h, i, e] = sum[j < len[b]](T(p[b, h, i, j]) * v[b, h // R, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), (h // R).to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                if masked:
+                    v_rest = tl.where((j[:, None] < stop) & (len > j[:, None]), v_rest, 0.0)
+                o_sum_rest = tl.dot(p.to(T), v_rest, o_sum_rest * m_moved)
             # o_sum2[b, h, i] = sum[j < len[b]](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
     tl.store(
@@ -264,11 +284,19 @@ def decode_attention_forward_tiles(
     )
     # o[b, h, i, e] = o_sum[b, h, i, e] / o_sum2[b, h, i]
     o = o_sum / o_sum2
+    if REST_D:
+        o_rest = o_sum_rest / o_sum2
     tl.store(
         o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
         o,
         mask=(i[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e_rest[None, :] * o_3,
+            o_rest,
+            mask=(i[:, None] < S) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -487,8 +515,10 @@ def choose_decode_attention_forward(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=(BLOCK_M := 16 if rows <= 16 else 64 if whole0 <= 128 or rows <= 64 else 128),
-            BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4 if BLOCK_M <= 64 else 8,
-            num_stages=3 if whole0 <= 128 else 2,
+            BLOCK_N=64, BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            num_warps=4 if BLOCK_M <= 64 else 8,
+            num_stages=(num_stages := 3 if whole0 <= 128 and not lib.rest_block(whole0) else 2),
+            maxnreg=168 if whole0 <= 128 and num_stages == 2 else 255,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again; programs share a row's loop, and a second kernel merges what they leave
     if (
@@ -557,13 +587,18 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         decode_attention_forward_tiles[grid](
-            len, q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, L, E, R,
-            len.stride(0), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
+            len, q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, v_tiles, v_rest_tiles, m_kept,
+            o_sum2_kept, o, scale, S, B, L, E, R, len.stride(0), *m_kept.stride(),
+            *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -670,7 +705,7 @@ def decode_attention_forward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_decode_attention_forward,
     reference=decode_attention_forward_reference,
     backward=runtime.Backward(
@@ -789,7 +824,7 @@ def decode_attention_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_decode_attention,
     reference=decode_attention_reference,
     linear=(("v",),),
@@ -1007,12 +1042,13 @@ def decode_attention_backward_dq_part(
 
 @triton.jit
 def decode_attention_backward_dq_tiles(
-    len_ptr, do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, G, L, E, R, len_0, dp_row_0, dp_row_1,
-    dp_row_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1,
-    dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
+    len_ptr, do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row_ptr, q_tiles,
+    k_tiles, q_rest_tiles, k_rest_tiles, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr, scale, S,
+    B, G, L, E, R, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
+    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dscale_sum_rows_3, dq_0, dq_1,
+    dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1026,13 +1062,21 @@ def decode_attention_backward_dq_tiles(
     program3 = program2 // G
     h0 = program3.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e2_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dq_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     stop = tl.minimum(L, lib.end_of(len, L))
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
+    if REST_D:
+        do_sum2_rest = do_sum2_rest_tiles.load(
+            [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, BLOCK_D]
+        ).reshape(BLOCK_M, REST_D)
     dp_row_h = h0 + h1 * R
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
@@ -1040,6 +1084,10 @@ def decode_attention_backward_dq_tiles(
     q = q_tiles.load([b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
+    if REST_D:
+        q_rest = q_rest_tiles.load(
+            [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), first_i, BLOCK_D]
+        ).reshape(BLOCK_M, REST_D)
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -1053,10 +1101,20 @@ def decode_attention_backward_dq_tiles(
             # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
             #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
             dp_sum = tl.dot(do_sum2, v.T)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), h1.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                dp_sum = tl.dot(do_sum2_rest, v_rest.T, dp_sum)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), h1.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
             # ds[b, h, i, j] = where(i64(len[b]) > j, dp[b, h, i, j] * p[b, h, i, j], 0.0)
@@ -1068,6 +1126,10 @@ def decode_attention_backward_dq_tiles(
                 k = tl.where((j[:, None] < stop) & (len > j[:, None]), k, 0.0)
             # dq[b, h, i, e] = sum[j < len[b]](ds_sum[b, h, i, j] * k[b, h // R, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if REST_D:
+                if masked:
+                    k_rest = tl.where((j[:, None] < stop) & (len > j[:, None]), k_rest, 0.0)
+                dq_sum_rest = tl.dot(ds_sum, k_rest, dq_sum_rest)
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h1 < G, h0 < R, i] = sum[j <
                 #     len[b]](ds[b, h0 + h1 * R, i, j] * s_sum[b, h0 + h1 * R, i, j])
@@ -1088,6 +1150,13 @@ def decode_attention_backward_dq_tiles(
         dq_sum,
         mask=(i[:, None] < S) & (e2[None, :] < E),
     )
+    if REST_D:
+        dq_h2 = h0 + h1 * R
+        tl.store(
+            dq_ptr + b * dq_0 + dq_h2 * dq_1 + i[:, None] * dq_2 + e2_rest[None, :] * dq_3,
+            dq_sum_rest,
+            mask=(i[:, None] < S) & (e2_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -1396,12 +1465,13 @@ def decode_attention_backward_dk_merge(
 
 @triton.jit
 def decode_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, len_ptr, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
-    dv_ptr, scale, L, B, R, S, E, len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1,
-    m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, len_ptr, dp_row_ptr, k_tiles,
+    q_tiles, k_rest_tiles, q_rest_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale, L, B, R, S, E,
+    len_0, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2,
+    dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, HAS_WHOLE_I: tl.constexpr,
     EVEN_I: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h1, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1413,12 +1483,28 @@ def decode_attention_backward_dk_tiles(
     program2 = program // B
     h1 = program2.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e2_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dk_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dv_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     v = v_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        v_rest = v_rest_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     len = tl.load(len_ptr + b * len_0).to(tl.int64)
     k = k_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        k_rest = k_rest_tiles.load([b.to(tl.int32), h1.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     for start_h0 in range(R):
         h0 = tl.cast(start_h0, tl.int64)
         whole = S // BLOCK_N * BLOCK_N
@@ -1434,6 +1520,11 @@ def decode_attention_backward_dk_tiles(
                 # dp[b, h, i, j] = where(i64(len[b]) > j, sum[e](do_sum2[b, h, i, e] *
                 #     v[b, h // R, j, e]) - dp_row[b, h, i], 0.0)
                 dp_sum = tl.dot(v, do_sum2.T)
+                if REST_D:
+                    do_sum2_rest = do_sum2_rest_tiles.load(
+                        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, BLOCK_D]
+                    ).reshape(BLOCK_N, REST_D)
+                    dp_sum = tl.dot(v_rest, do_sum2_rest.T, dp_sum)
                 dp_row_h = h0 + h1 * R
                 dp_row = tl.load(
                     dp_row_ptr + b * dp_row_0 + dp_row_h * dp_row_1 + i[None, :] * dp_row_2,
@@ -1445,6 +1536,11 @@ def decode_attention_backward_dk_tiles(
                 )
                 # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // R, j, e])
                 s_sum = tl.dot(k, q.T)
+                if REST_D:
+                    q_rest = q_rest_tiles.load(
+                        [b.to(tl.int32), (h0 + h1 * R).to(tl.int32), start, BLOCK_D]
+                    ).reshape(BLOCK_N, REST_D)
+                    s_sum = tl.dot(k_rest, q_rest.T, s_sum)
                 m_kept = tl.load(
                     m_kept_ptr + b * m_kept_0 + dp_row_h * m_kept_1 + i[None, :] * m_kept_2,
                     mask=i[None, :] < S,
@@ -1460,28 +1556,48 @@ def decode_attention_backward_dk_tiles(
                 # dk_sum[b, h1 < G, j, e2] = sum[i, h0 < R](ds_sum[b, h0 + h1 * R, i, j] *
                 #     q[b, h0 + h1 * R, i, e2])
                 dk_sum = tl.dot(ds_sum, q, dk_sum)
+                if REST_D:
+                    dk_sum_rest = tl.dot(ds_sum, q_rest, dk_sum_rest)
                 if masked:
                     p = tl.where(i[None, :] < S, p, 0.0)
                 # dv_sum[b, h1 < G, j, e] = sum[i, h0 < R](do_sum2[b, h0 + h1 * R, i, e] *
                 #     T(p[b, h0 + h1 * R, i, j]))
                 dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+                if REST_D:
+                    dv_sum_rest = tl.dot(p.to(T), do_sum2_rest, dv_sum_rest)
     # dk[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](ds_sum[b, g * R + h, i, j] * q[b, g * R + h, i, e]), 0.0)
     dk = tl.where(len > j[:, None], dk_sum, 0.0)
+    if REST_D:
+        dk_rest = tl.where(len > j[:, None], dk_sum_rest, 0.0)
     tl.store(
         dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk,
         mask=(j[:, None] < L) & (e2[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dk_ptr + b * dk_0 + h1 * dk_1 + j[:, None] * dk_2 + e2_rest[None, :] * dk_3,
+            dk_rest,
+            mask=(j[:, None] < L) & (e2_rest[None, :] < E),
+        )
     # dv[b, g, j, e] = where(i64(len[b]) > j,
     #     sum[i, h < R](do_sum2[b, g * R + h, i, e] * T(p[b, g * R + h, i, j])),
     #     0.0)
     dv = tl.where(len > j[:, None], dv_sum, 0.0)
+    if REST_D:
+        dv_rest = tl.where(len > j[:, None], dv_sum_rest, 0.0)
     tl.store(
         dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
         dv,
         mask=(j[:, None] < L) & (e[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dv_ptr + b * dv_0 + h1 * dv_1 + j[:, None] * dv_2 + e_rest[None, :] * dv_3,
+            dv_rest,
+            mask=(j[:, None] < L) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -1768,7 +1884,8 @@ def choose_decode_attention_backward_dq(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 128 if whole0 <= 64 else 64, BLOCK_N=64,
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4, num_stages=3 if whole0 <= 64 else 2,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0), num_warps=4,
+            num_stages=3 if whole0 <= 64 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1810,15 +1927,21 @@ def launch_decode_attention_backward_dq(
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, REST_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         grid = (B * G * R * lib.cdiv(S, BLOCK_M),)
         decode_attention_backward_dq_tiles[grid](
-            len, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq,
-            scale, S, B, G, L, E, R, len.stride(0), *dp_row.stride(), *m_kept.stride(),
-            *lib.strides(dscale_sum_rows, 4), *dq.stride(),
+            len, do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row, q_tiles, k_tiles,
+            q_rest_tiles, k_rest_tiles, m_kept, dscale_sum_rows, dq, scale, S, B, G, L, E, R,
+            len.stride(0), *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
+            *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1855,7 +1978,8 @@ def choose_decode_attention_backward_dk(
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 64,
             BLOCK_N=min(128 if whole0 <= 64 else 64, max(16, lib.pow2(terms))),
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4, num_stages=2,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1899,14 +2023,20 @@ def launch_decode_attention_backward_dk(
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_M, REST_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, REST_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_M, BLOCK_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_M, REST_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_N, REST_D)
         grid = (B * G * lib.cdiv(L, BLOCK_M),)
         decode_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, len, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, L, B, R,
-            S, E, len.stride(0), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, len, dp_row, k_tiles, q_tiles,
+            k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, L, B, R, S, E, len.stride(0),
+            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
             enable_fp_fusion=True, **config,
@@ -2176,7 +2306,7 @@ def decode_attention_backward_reference(
 
 @runtime.op(
     "specs/decode_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_decode_attention_backward,
     reference=decode_attention_backward_reference,
     linear=(("do",),),

@@ -254,11 +254,12 @@ def document_attention_forward_o_merge(
 
 @triton.jit
 def document_attention_forward_o_tiles(
-    begin_ptr, q_tiles, k_tiles, seen_ptr, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr,
-    scale, S, B, E, begin_0, begin_1, seen_0, seen_1, m_kept_0, m_kept_1, m_kept_2,
-    o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
+    begin_ptr, q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, seen_ptr, v_tiles,
+    v_rest_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, E, begin_0, begin_1,
+    seen_0, seen_1, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
+    o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -271,8 +272,12 @@ def document_attention_forward_o_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        o_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
@@ -281,6 +286,10 @@ def document_attention_forward_o_tiles(
     begin = tl.maximum(0, lib.end_of(tl.min(tl.where(i[:, None] < S, begin_, S)), S))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        q_rest = q_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     whole = tl.maximum(
         first,
         tl.minimum(
@@ -300,6 +309,11 @@ def document_attention_forward_o_tiles(
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
@@ -322,6 +336,13 @@ def document_attention_forward_o_tiles(
             # o_sum[b, h, i, e] = sum[begin_[b, i] <= j <= i](T(p[b, h, i, j]) *
             #     v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                if masked:
+                    v_rest = tl.where((j[:, None] < end_i) & seen, v_rest, 0.0)
+                o_sum_rest = tl.dot(p.to(T), v_rest, o_sum_rest * m_moved)
             # o_sum2[b, h, i] = sum[begin_[b, i] <= j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
     tl.store(
@@ -334,11 +355,19 @@ def document_attention_forward_o_tiles(
     )
     # o[b, h, i, e] = o_sum[b, h, i, e] / o_sum2[b, h, i]
     o = o_sum / o_sum2
+    if REST_D:
+        o_rest = o_sum_rest / o_sum2
     tl.store(
         o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
         o,
         mask=(i[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e_rest[None, :] * o_3,
+            o_rest,
+            mask=(i[:, None] < S) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -639,8 +668,9 @@ def choose_document_attention_forward_o(
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=3 if whole0 <= 128 else 2,
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=lib.first_block(whole0),
+            REST_D=lib.rest_block(whole0), num_warps=8 if whole0 > 128 else 4,
+            num_stages=3 if whole0 <= 128 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again; programs share a row's loop, and a second kernel merges what they leave
     if (
@@ -707,13 +737,18 @@ def launch_document_attention_forward_o(
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_forward_o_tiles[grid](
-            begin_, q_tiles, k_tiles, seen, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, E,
-            *begin_.stride(), *seen.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
+            begin_, q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, seen, v_tiles, v_rest_tiles,
+            m_kept, o_sum2_kept, o, scale, S, B, E, *begin_.stride(), *seen.stride(),
+            *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -827,7 +862,7 @@ def document_attention_forward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_document_attention_forward,
     reference=document_attention_forward_reference,
     backward=runtime.Backward(
@@ -932,7 +967,7 @@ def document_attention_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_document_attention,
     reference=document_attention_reference,
     linear=(("v",),),
@@ -1205,12 +1240,13 @@ def document_attention_backward_dq_part(
 
 @triton.jit
 def document_attention_backward_dq_tiles(
-    begin_ptr, do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, seen_ptr,
-    dscale_sum_rows_ptr, dq_ptr, scale, S, B, E, begin_0, begin_1, dp_row_0, dp_row_1,
-    dp_row_2, m_kept_0, m_kept_1, m_kept_2, seen_0, seen_1, dscale_sum_rows_0,
-    dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
+    begin_ptr, do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row_ptr,
+    q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, m_kept_ptr, seen_ptr, dscale_sum_rows_ptr,
+    dq_ptr, scale, S, B, E, begin_0, begin_1, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
+    m_kept_1, m_kept_2, seen_0, seen_1, dscale_sum_rows_0, dscale_sum_rows_1,
+    dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1223,7 +1259,11 @@ def document_attention_backward_dq_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e2_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dq_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     begin_ = tl.load(begin_ptr + b * begin_0 + i[:, None] * begin_1, mask=i[:, None] < S).to(
         tl.int64
@@ -1234,10 +1274,18 @@ def document_attention_backward_dq_tiles(
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
+    if REST_D:
+        do_sum2_rest = do_sum2_rest_tiles.load(
+            [b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]
+        ).reshape(BLOCK_M, REST_D)
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        q_rest = q_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -1261,12 +1309,22 @@ def document_attention_backward_dq_tiles(
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                dp_sum = tl.dot(do_sum2_rest, v_rest.T, dp_sum)
             # dp[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j,
             #     sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
             # ds[b, h, i, j] = where(j >= i64(begin_[b, i]) and i >= j, dp[b, h, i, j] *
@@ -1283,6 +1341,10 @@ def document_attention_backward_dq_tiles(
             # dq[b, h, i, e] = sum[begin_[b, i] <= j <= i](ds_sum[b, h, i, j] *
             #     k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if REST_D:
+                if masked:
+                    k_rest = tl.where((j[:, None] < end_i) & seen, k_rest, 0.0)
+                dq_sum_rest = tl.dot(ds_sum, k_rest, dq_sum_rest)
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h, i] = sum[begin_[b, i] <= j <= i](ds[b, h, i, j] *
                 #     s_sum[b, h, i, j])
@@ -1301,6 +1363,12 @@ def document_attention_backward_dq_tiles(
         dq_sum,
         mask=(i[:, None] < S) & (e2[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dq_ptr + b * dq_0 + h * dq_1 + i[:, None] * dq_2 + e2_rest[None, :] * dq_3,
+            dq_sum_rest,
+            mask=(i[:, None] < S) & (e2_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -1605,11 +1673,12 @@ def document_attention_backward_dk_part(
 
 @triton.jit
 def document_attention_backward_dk_tiles(
-    begin_ptr, v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr,
-    dv_ptr, scale, S, B, E, begin_0, begin_1, dp_row_0, dp_row_1, dp_row_2, m_kept_0,
-    m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
+    begin_ptr, v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row_ptr,
+    k_tiles, q_tiles, k_rest_tiles, q_rest_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale, S, B,
+    E, begin_0, begin_1, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0,
+    dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1621,9 +1690,17 @@ def document_attention_backward_dk_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e2_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dk_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dv_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
     # The i that some lane of this tile has, and the first behind them that not all have.
     begin_i, stop_i, rest_i = S, 0, S
@@ -1639,7 +1716,15 @@ def document_attention_backward_dk_tiles(
         rest_i = tl.minimum(rest_i, tl.min(tl.where(partly, i[None, :], S)).to(tl.int32))
     first = begin_i // BLOCK_N * BLOCK_N
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        v_rest = v_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        k_rest = k_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     whole = tl.maximum(
         first, tl.minimum(lib.blocks(tl.maximum(end_j - 1, begin_i), BLOCK_N) * BLOCK_N, stop_i)
     )
@@ -1656,6 +1741,11 @@ def document_attention_backward_dk_tiles(
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
+            if REST_D:
+                do_sum2_rest = do_sum2_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                dp_sum = tl.dot(v_rest, do_sum2_rest.T, dp_sum)
             dp_row = tl.load(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop_i,
@@ -1666,6 +1756,11 @@ def document_attention_backward_dk_tiles(
             q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(k, q.T)
+            if REST_D:
+                q_rest = q_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(k_rest, q_rest.T, s_sum)
             m_kept = tl.load(
                 m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
                 mask=i[None, :] < stop_i,
@@ -1697,6 +1792,12 @@ def document_attention_backward_dk_tiles(
             # dk[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], ds_sum[b, h, i, j] *
             #     q[b, h, i, e], 0))
             dk_sum = tl.dot(ds_sum, q, dk_sum)
+            if REST_D:
+                if masked:
+                    q_rest = tl.where(
+                        (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3), q_rest, 0.0
+                    )
+                dk_sum_rest = tl.dot(ds_sum, q_rest, dk_sum_rest)
             if masked:
                 p = tl.where(
                     (i[None, :] < stop_i) & (i[None, :] >= j[:, None]) & (j[:, None] >= begin_2),
@@ -1709,16 +1810,36 @@ def document_attention_backward_dk_tiles(
             # dv[b, h, j, e] = sum[i >= j](where(j >= begin_[b, i], do_sum2[b, h, i, e] *
             #     T(p[b, h, i, j]), 0))
             dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+            if REST_D:
+                if masked:
+                    do_sum2_rest = tl.where(
+                        (i[:, None] < stop_i) & (S > begin_3) & (i[:, None] >= begin_3),
+                        do_sum2_rest,
+                        0.0,
+                    )
+                dv_sum_rest = tl.dot(p.to(T), do_sum2_rest, dv_sum_rest)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
         mask=(j[:, None] < S) & (e2[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2_rest[None, :] * dk_3,
+            dk_sum_rest,
+            mask=(j[:, None] < S) & (e2_rest[None, :] < E),
+        )
     tl.store(
         dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
         dv_sum,
         mask=(j[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e_rest[None, :] * dv_3,
+            dv_sum_rest,
+            mask=(j[:, None] < S) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -2053,7 +2174,8 @@ def choose_document_attention_backward_dq(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 128 if whole0 <= 64 else 64, BLOCK_N=64,
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4, num_stages=3 if whole0 <= 64 else 2,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0), num_warps=4,
+            num_stages=3 if whole0 <= 64 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -2093,15 +2215,21 @@ def launch_document_attention_backward_dq(
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, REST_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dq_tiles[grid](
-            begin_, do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, seen, dscale_sum_rows,
-            dq, scale, S, B, E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(),
-            *seen.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
+            begin_, do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row, q_tiles,
+            k_tiles, q_rest_tiles, k_rest_tiles, m_kept, seen, dscale_sum_rows, dq, scale, S, B, E,
+            *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *seen.stride(),
+            *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2138,7 +2266,8 @@ def choose_document_attention_backward_dk(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=min(64, max(16, lib.pow2(terms))),
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4, num_stages=2,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -2173,14 +2302,20 @@ def launch_document_attention_backward_dk(
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_M, REST_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, REST_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_M, BLOCK_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_M, REST_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         document_attention_backward_dk_tiles[grid](
-            begin_, v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B,
-            E, *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            begin_, v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row, k_tiles,
+            q_tiles, k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, S, B, E, *begin_.stride(),
+            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2443,7 +2578,7 @@ def document_attention_backward_reference(
 
 @runtime.op(
     "specs/document_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_document_attention_backward,
     reference=document_attention_backward_reference,
     linear=(("do",),),

@@ -105,7 +105,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/embedding.op",
-    lib=16,
+    lib=17,
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
@@ -464,7 +464,7 @@ def embedding_backward_reference(
 
 @runtime.op(
     "specs/embedding.op",
-    lib=16,
+    lib=17,
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),

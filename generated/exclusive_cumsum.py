@@ -195,7 +195,7 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_exclusive_cumsum,
     reference=exclusive_cumsum_reference,
     equals=exclusive_cumsum_torch,
@@ -399,7 +399,7 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_exclusive_cumsum_backward,
     reference=exclusive_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -173,7 +173,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
@@ -328,7 +328,7 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_full_sum_backward,
     reference=full_sum_backward_reference,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),

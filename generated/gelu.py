@@ -158,7 +158,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=16,
+    lib=17,
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
@@ -312,7 +312,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=16,
+    lib=17,
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

@@ -608,7 +608,7 @@ def group_norm_forward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_group_norm_forward,
     reference=group_norm_forward_reference,
     backward=runtime.Backward(
@@ -728,7 +728,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -1746,7 +1746,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

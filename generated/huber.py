@@ -219,7 +219,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=16,
+    lib=17,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -749,7 +749,7 @@ def run_huber_backward(
 
 @runtime.op(
     "specs/huber.op",
-    lib=16,
+    lib=17,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

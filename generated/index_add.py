@@ -359,7 +359,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 
 @runtime.op(
     "specs/index_add.op",
-    lib=16,
+    lib=17,
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
@@ -455,7 +455,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 
 @runtime.op(
     "specs/index_add.op",
-    lib=16,
+    lib=17,
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),

@@ -548,7 +548,7 @@ def instance_norm_forward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_instance_norm_forward,
     reference=instance_norm_forward_reference,
     backward=runtime.Backward(
@@ -643,7 +643,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -1799,7 +1799,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=16,
+    lib=17,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

@@ -172,7 +172,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=16,
+    lib=17,
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
@@ -363,7 +363,7 @@ def run_kl_div_backward(
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=16,
+    lib=17,
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),

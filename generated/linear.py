@@ -456,7 +456,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/linear.op",
-    lib=16,
+    lib=17,
     allocate=allocate_linear,
     reference=linear_reference,
     equals=linear_torch,
@@ -1079,7 +1079,7 @@ def linear_backward_reference(
 
 @runtime.op(
     "specs/linear.op",
-    lib=16,
+    lib=17,
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),

@@ -44,6 +44,7 @@ def linear_cross_entropy_forward_part(
         v = start + tl.arange(0, BLOCK_N).to(tl.int64)
         z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_k2 in range(0, K, BLOCK_K):
+            k2 = start_k2 + tl.arange(0, BLOCK_K).to(tl.int64)
             x = x_tiles.load([first_m, start_k2]).reshape(BLOCK_M, BLOCK_K)
             w = w_tiles.load([start, start_k2]).reshape(BLOCK_N, BLOCK_K)
             # z[m, v] = sum[k](x[m, k] * w[v, k])
@@ -143,6 +144,7 @@ def linear_cross_entropy_forward_tiles(
         v = start + tl.arange(0, BLOCK_N).to(tl.int64)
         z = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_k2 in range(0, K, BLOCK_K):
+            k2 = start_k2 + tl.arange(0, BLOCK_K).to(tl.int64)
             x = x_tiles.load([first_m, start_k2]).reshape(BLOCK_M, BLOCK_K)
             w = w_tiles.load([start, start_k2]).reshape(BLOCK_N, BLOCK_K)
             # z[m, v] = sum[k](x[m, k] * w[v, k])
@@ -352,7 +354,7 @@ def linear_cross_entropy_forward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=16,
+    lib=17,
     allocate=allocate_linear_cross_entropy_forward,
     reference=linear_cross_entropy_forward_reference,
     backward=runtime.Backward(
@@ -435,7 +437,7 @@ def linear_cross_entropy_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=16,
+    lib=17,
     allocate=allocate_linear_cross_entropy,
     reference=linear_cross_entropy_reference,
     forward="linear_cross_entropy_forward",
@@ -1644,7 +1646,7 @@ def linear_cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/linear_cross_entropy.op",
-    lib=16,
+    lib=17,
     allocate=allocate_linear_cross_entropy_backward,
     reference=linear_cross_entropy_backward_reference,
     linear=(("dloss",),),

@@ -302,7 +302,7 @@ def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/log_softmax.op",
-    lib=16,
+    lib=17,
     allocate=allocate_log_softmax,
     reference=log_softmax_reference,
     equals=log_softmax_torch,
@@ -673,7 +673,7 @@ def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/log_softmax.op",
-    lib=16,
+    lib=17,
     allocate=allocate_log_softmax_backward,
     reference=log_softmax_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

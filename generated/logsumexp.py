@@ -221,7 +221,7 @@ def logsumexp_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=16,
+    lib=17,
     allocate=allocate_logsumexp_forward,
     reference=logsumexp_forward_reference,
     batch=runtime.Batch({"x": (0, 1)}, (0, 0, 0)),
@@ -298,7 +298,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=16,
+    lib=17,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -484,7 +484,7 @@ def logsumexp_backward_reference(
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=16,
+    lib=17,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "m_kept": (0, 0), "y_sum_kept": (0, 0), "dy": (0, 0)}, (0,)),

@@ -207,7 +207,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
@@ -428,7 +428,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_masked_cumsum_backward,
     reference=masked_cumsum_backward_reference,
     batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),

@@ -425,7 +425,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=16,
+    lib=17,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -508,7 +508,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=16,
+    lib=17,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

@@ -342,7 +342,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -732,7 +732,7 @@ def max_pool1d_forward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool1d_forward,
     reference=max_pool1d_forward_reference,
     backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
@@ -897,7 +897,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

@@ -377,7 +377,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
@@ -811,7 +811,7 @@ def max_pool2d_forward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool2d_forward,
     reference=max_pool2d_forward_reference,
     backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
@@ -1093,7 +1093,7 @@ def max_pool2d_backward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool2d_backward,
     reference=max_pool2d_backward_reference,
     linear=(("x", "dy"),),

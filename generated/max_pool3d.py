@@ -452,7 +452,7 @@ def max_pool3d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool3d,
     reference=max_pool3d_reference,
     equals=max_pool3d_torch,
@@ -979,7 +979,7 @@ def max_pool3d_forward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool3d_forward,
     reference=max_pool3d_forward_reference,
     backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at_kept")),
@@ -1329,7 +1329,7 @@ def max_pool3d_backward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
     linear=(("x", "dy"),),

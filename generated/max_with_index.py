@@ -358,7 +358,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -459,7 +459,7 @@ def max_with_index_backward_reference(
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=16,
+    lib=17,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("x", "dv"),),

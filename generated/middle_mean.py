@@ -194,7 +194,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=16,
+    lib=17,
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
@@ -318,7 +318,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=16,
+    lib=17,
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
     linear=(("x", "dy"),),

@@ -170,7 +170,7 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=16,
+    lib=17,
     allocate=allocate_moe_linear,
     reference=moe_linear_reference,
     precision=("matmul",),
@@ -451,7 +451,7 @@ def moe_linear_backward_reference(
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=16,
+    lib=17,
     allocate=allocate_moe_linear_backward,
     reference=moe_linear_backward_reference,
     precision=("matmul",),

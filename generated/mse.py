@@ -183,7 +183,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=16,
+    lib=17,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -470,7 +470,7 @@ def run_mse_backward(
 
 @runtime.op(
     "specs/mse.op",
-    lib=16,
+    lib=17,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

@@ -140,6 +140,7 @@ def nearest_centre_centre_tiles(
         k = start + tl.arange(0, BLOCK_N).to(tl.int64)
         far_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start_d2 in range(0, D, BLOCK_K):
+            d2 = start_d2 + tl.arange(0, BLOCK_K).to(tl.int64)
             x = x_tiles.load([first_n, start_d2]).reshape(BLOCK_M, BLOCK_K)
             c = c_tiles.load([start, start_d2]).reshape(BLOCK_N, BLOCK_K)
             # far_sum[n, k] = sum[d](x[n, d] * c[k, d])
@@ -394,7 +395,7 @@ def nearest_centre_reference(x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Te
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=16,
+    lib=17,
     allocate=allocate_nearest_centre,
     reference=nearest_centre_reference,
     backward=runtime.Backward(
@@ -791,7 +792,7 @@ def nearest_centre_backward_reference(
 
 @runtime.op(
     "specs/nearest_centre.op",
-    lib=16,
+    lib=17,
     allocate=allocate_nearest_centre_backward,
     reference=nearest_centre_backward_reference,
     linear=(("x", "c"),),

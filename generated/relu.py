@@ -155,7 +155,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=16,
+    lib=17,
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
@@ -304,7 +304,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=16,
+    lib=17,
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

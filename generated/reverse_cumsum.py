@@ -200,7 +200,7 @@ def reverse_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/reverse_cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_reverse_cumsum,
     reference=reverse_cumsum_reference,
     equals=reverse_cumsum_torch,
@@ -385,7 +385,7 @@ def reverse_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/reverse_cumsum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_reverse_cumsum_backward,
     reference=reverse_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

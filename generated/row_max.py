@@ -310,7 +310,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=16,
+    lib=17,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -511,7 +511,7 @@ def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 @runtime.op(
     "specs/row_max.op",
-    lib=16,
+    lib=17,
     allocate=allocate_row_max_forward,
     reference=row_max_forward_reference,
     backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -603,7 +603,7 @@ def row_max_backward_reference(
 
 @runtime.op(
     "specs/row_max.op",
-    lib=16,
+    lib=17,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("x", "dy"),),

@@ -172,7 +172,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=16,
+    lib=17,
     allocate=allocate_row_sum,
     reference=row_sum_reference,
     equals=row_sum_torch,

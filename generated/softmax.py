@@ -303,7 +303,7 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/softmax.op",
-    lib=16,
+    lib=17,
     allocate=allocate_softmax,
     reference=softmax_reference,
     equals=softmax_torch,
@@ -596,7 +596,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/softmax.op",
-    lib=16,
+    lib=17,
     allocate=allocate_softmax_backward,
     reference=softmax_backward_reference,
     batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),

@@ -179,7 +179,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=16,
+    lib=17,
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
@@ -432,7 +432,7 @@ def swiglu_backward_reference(
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=16,
+    lib=17,
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),

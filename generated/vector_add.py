@@ -140,7 +140,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/vector_add.op",
-    lib=16,
+    lib=17,
     allocate=allocate_vector_add,
     reference=vector_add_reference,
     equals=vector_add_torch,

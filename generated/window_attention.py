@@ -206,10 +206,12 @@ def window_attention_forward_merge(
 
 @triton.jit
 def window_attention_forward_tiles(
-    q_tiles, k_tiles, v_tiles, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, B, E, m_kept_0,
-    m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
+    q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, v_tiles, v_rest_tiles, m_kept_ptr,
+    o_sum2_kept_ptr, o_ptr, scale, S, B, E, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0,
+    o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -222,13 +224,21 @@ def window_attention_forward_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     m = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     o_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        o_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     o_sum2 = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
     first = begin // BLOCK_N * BLOCK_N
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        q_rest = q_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     whole = tl.maximum(
         first,
         tl.minimum(lib.blocks(lib.end_of(end_i.to(tl.int64) - width, S), BLOCK_N) * BLOCK_N, end_i),
@@ -244,6 +254,11 @@ def window_attention_forward_tiles(
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]
             s = scale * s_sum
             if masked:
@@ -264,6 +279,11 @@ def window_attention_forward_tiles(
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # o_sum[b, h, i, e] = sum[i - width < j <= i](T(p[b, h, i, j]) * v[b, h, j, e])
             o_sum = tl.dot(p.to(T), v, o_sum * m_moved)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                o_sum_rest = tl.dot(p.to(T), v_rest, o_sum_rest * m_moved)
             # o_sum2[b, h, i] = sum[i - width < j <= i](p[b, h, i, j])
             o_sum2 = o_sum2 * m_moved + tl.sum(p, 1, keep_dims=True)
     tl.store(
@@ -276,11 +296,19 @@ def window_attention_forward_tiles(
     )
     # o[b, h, i, e] = o_sum[b, h, i, e] / o_sum2[b, h, i]
     o = o_sum / o_sum2
+    if REST_D:
+        o_rest = o_sum_rest / o_sum2
     tl.store(
         o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e[None, :] * o_3,
         o,
         mask=(i[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            o_ptr + b * o_0 + h * o_1 + i[:, None] * o_2 + e_rest[None, :] * o_3,
+            o_rest,
+            mask=(i[:, None] < S) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -519,8 +547,9 @@ def choose_window_attention_forward(
     # tiles of all factors by descriptor
     if tiled and whole0 <= 256:
         return "tiles", dict(
-            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=max(16, lib.pow2(whole0)),
-            num_warps=8 if whole0 > 128 else 4, num_stages=3 if whole0 <= 128 else 2,
+            BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=64, BLOCK_D=lib.first_block(whole0),
+            REST_D=lib.rest_block(whole0), num_warps=8 if whole0 > 128 else 4,
+            num_stages=3 if whole0 <= 128 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again; programs share a row's loop, and a second kernel merges what they leave
     if (
@@ -584,13 +613,17 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
             **dict(lib.config_without(config, "BLOCK_M", "BLOCK_N", "num_stages"), BLOCK_D=64, num_warps=1),
         )  # fmt: skip
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_forward_tiles[grid](
-            q_tiles, k_tiles, v_tiles, m_kept, o_sum2_kept, o, scale, S, B, E, *m_kept.stride(),
-            *o_sum2_kept.stride(), *o.stride(),
+            q_tiles, k_tiles, q_rest_tiles, k_rest_tiles, v_tiles, v_rest_tiles, m_kept,
+            o_sum2_kept, o, scale, S, B, E, *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -693,7 +726,7 @@ def window_attention_forward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_window_attention_forward,
     reference=window_attention_forward_reference,
     backward=runtime.Backward(
@@ -796,7 +829,7 @@ def window_attention_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_window_attention,
     reference=window_attention_reference,
     linear=(("v",),),
@@ -1021,11 +1054,13 @@ def window_attention_backward_dq_part(
 
 @triton.jit
 def window_attention_backward_dq_tiles(
-    do_sum2_tiles, v_tiles, dp_row_ptr, q_tiles, k_tiles, m_kept_ptr, dscale_sum_rows_ptr,
-    dq_ptr, scale, S, B, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2,
-    dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
+    do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row_ptr, q_tiles, k_tiles,
+    q_rest_tiles, k_rest_tiles, m_kept_ptr, dscale_sum_rows_ptr, dq_ptr, scale, S, B, E,
+    dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0,
+    dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one b and h, and loops over j, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1038,7 +1073,11 @@ def window_attention_backward_dq_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e2_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dq_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     dscale_sum_rows = tl.zeros((BLOCK_M, 1), tl.float32)
     end_i = tl.minimum(first_i + BLOCK_M, S)
     begin = tl.maximum(0, lib.end_of(first_i.to(tl.int64) - width + 1, S))
@@ -1046,10 +1085,18 @@ def window_attention_backward_dq_tiles(
     do_sum2 = do_sum2_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(
         BLOCK_M, BLOCK_D
     )
+    if REST_D:
+        do_sum2_rest = do_sum2_rest_tiles.load(
+            [b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]
+        ).reshape(BLOCK_M, REST_D)
     dp_row = tl.load(
         dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[:, None] * dp_row_2, mask=i[:, None] < S
     )
     q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        q_rest = q_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_i, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     m_kept = tl.load(
         m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[:, None] * m_kept_2, mask=i[:, None] < S
     ).to(tl.float32)
@@ -1073,12 +1120,22 @@ def window_attention_backward_dq_tiles(
             v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(do_sum2, v.T)
+            if REST_D:
+                v_rest = v_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                dp_sum = tl.dot(do_sum2_rest, v_rest.T, dp_sum)
             # dp[b, h, i, j] = where(j + width > i and i >= j, sum[e](do_sum2[b, h, i, e] *
             #     v[b, h, j, e]) - dp_row[b, h, i], 0.0)
             dp = dp_sum - dp_row
             k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(q, k.T)
+            if REST_D:
+                k_rest = k_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(q_rest, k_rest.T, s_sum)
             # p[b, h, i, j] = exp(s[b, h, i, j] - m_kept[b, h, i])
             p = tl.exp2(s_sum * (scale * 1.44269504) - m_kept * 1.44269504)
             # ds[b, h, i, j] = where(j + width > i and i >= j, dp[b, h, i, j] *
@@ -1091,6 +1148,8 @@ def window_attention_backward_dq_tiles(
                 ds_sum = tl.where(counts, ds_sum, 0.0)
             # dq[b, h, i, e] = sum[i - width < j <= i](ds_sum[b, h, i, j] * k[b, h, j, e])
             dq_sum = tl.dot(ds_sum, k, dq_sum)
+            if REST_D:
+                dq_sum_rest = tl.dot(ds_sum, k_rest, dq_sum_rest)
             if dscale_sum_rows_ptr is not None:
                 # dscale_sum_rows[b, h, i] = sum[i - width < j <= i](ds[b, h, i, j] *
                 #     s_sum[b, h, i, j])
@@ -1109,6 +1168,12 @@ def window_attention_backward_dq_tiles(
         dq_sum,
         mask=(i[:, None] < S) & (e2[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dq_ptr + b * dq_0 + h * dq_1 + i[:, None] * dq_2 + e2_rest[None, :] * dq_3,
+            dq_sum_rest,
+            mask=(i[:, None] < S) & (e2_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -1386,11 +1451,13 @@ def window_attention_backward_dk_part(
 
 @triton.jit
 def window_attention_backward_dk_tiles(
-    v_tiles, do_sum2_tiles, dp_row_ptr, k_tiles, q_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale,
-    S, B, E, dp_row_0, dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2,
-    dk_3, dv_0, dv_1, dv_2, dv_3,
+    v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row_ptr, k_tiles, q_tiles,
+    k_rest_tiles, q_rest_tiles, m_kept_ptr, dk_ptr, dv_ptr, scale, S, B, E, dp_row_0,
+    dp_row_1, dp_row_2, m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1,
+    dv_2, dv_3,
     width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, T: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    REST_D: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one b and h, and loops over i, BLOCK_N at a time."""
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1403,14 +1470,30 @@ def window_attention_backward_dk_tiles(
     program2 = program // B
     h = program2.to(tl.int64)
     e = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     e2 = tl.arange(0, BLOCK_D).to(tl.int64)
+    if REST_D:
+        e2_rest = (BLOCK_D + tl.arange(0, REST_D)).to(tl.int64)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dk_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    if REST_D:
+        dv_sum_rest = tl.zeros((BLOCK_M, REST_D), tl.float32)
     end_j = tl.minimum(first_j + BLOCK_M, S)
     stop = tl.minimum(S, lib.end_of(end_j.to(tl.int64) + width - 1, S))
     first = first_j // BLOCK_N * BLOCK_N
     v = v_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        v_rest = v_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     k = k_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, 0]).reshape(BLOCK_M, BLOCK_D)
+    if REST_D:
+        k_rest = k_rest_tiles.load([b.to(tl.int32), h.to(tl.int32), first_j, BLOCK_D]).reshape(
+            BLOCK_M, REST_D
+        )
     whole = tl.maximum(first, tl.minimum(lib.blocks(end_j - 1, BLOCK_N) * BLOCK_N, stop))
     behind = tl.maximum(
         whole, tl.minimum(S, lib.end_of(first_j.to(tl.int64) + width, S)) // BLOCK_N * BLOCK_N
@@ -1425,6 +1508,11 @@ def window_attention_backward_dk_tiles(
             )
             # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
             dp_sum = tl.dot(v, do_sum2.T)
+            if REST_D:
+                do_sum2_rest = do_sum2_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                dp_sum = tl.dot(v_rest, do_sum2_rest.T, dp_sum)
             dp_row = tl.load(
                 dp_row_ptr + b * dp_row_0 + h * dp_row_1 + i[None, :] * dp_row_2,
                 mask=i[None, :] < stop,
@@ -1435,6 +1523,11 @@ def window_attention_backward_dk_tiles(
             q = q_tiles.load([b.to(tl.int32), h.to(tl.int32), start, 0]).reshape(BLOCK_N, BLOCK_D)
             # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
             s_sum = tl.dot(k, q.T)
+            if REST_D:
+                q_rest = q_rest_tiles.load(
+                    [b.to(tl.int32), h.to(tl.int32), start, BLOCK_D]
+                ).reshape(BLOCK_N, REST_D)
+                s_sum = tl.dot(k_rest, q_rest.T, s_sum)
             m_kept = tl.load(
                 m_kept_ptr + b * m_kept_0 + h * m_kept_1 + i[None, :] * m_kept_2,
                 mask=i[None, :] < stop,
@@ -1457,6 +1550,8 @@ def window_attention_backward_dk_tiles(
                 )
             # dk[b, h, j, e] = sum[j <= i < j + width](ds_sum[b, h, i, j] * q[b, h, i, e])
             dk_sum = tl.dot(ds_sum, q, dk_sum)
+            if REST_D:
+                dk_sum_rest = tl.dot(ds_sum, q_rest, dk_sum_rest)
             if masked:
                 p = tl.where(
                     (i[None, :] < stop)
@@ -1468,16 +1563,30 @@ def window_attention_backward_dk_tiles(
             # dv[b, h, j, e] = sum[j <= i < j + width](do_sum2[b, h, i, e] *
             #     T(p[b, h, i, j]))
             dv_sum = tl.dot(p.to(T), do_sum2, dv_sum)
+            if REST_D:
+                dv_sum_rest = tl.dot(p.to(T), do_sum2_rest, dv_sum_rest)
     tl.store(
         dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2[None, :] * dk_3,
         dk_sum,
         mask=(j[:, None] < S) & (e2[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dk_ptr + b * dk_0 + h * dk_1 + j[:, None] * dk_2 + e2_rest[None, :] * dk_3,
+            dk_sum_rest,
+            mask=(j[:, None] < S) & (e2_rest[None, :] < E),
+        )
     tl.store(
         dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e[None, :] * dv_3,
         dv_sum,
         mask=(j[:, None] < S) & (e[None, :] < E),
     )
+    if REST_D:
+        tl.store(
+            dv_ptr + b * dv_0 + h * dv_1 + j[:, None] * dv_2 + e_rest[None, :] * dv_3,
+            dv_sum_rest,
+            mask=(j[:, None] < S) & (e_rest[None, :] < E),
+        )
 
 
 @triton.jit
@@ -1763,7 +1872,8 @@ def choose_window_attention_backward_dq(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 128 if whole0 <= 64 else 64, BLOCK_N=64,
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=4, num_stages=3 if whole0 <= 64 else 2,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0), num_warps=4,
+            num_stages=3 if whole0 <= 64 else 2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1803,15 +1913,20 @@ def launch_window_attention_backward_dq(
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, BLOCK_D)
         v_tiles = lib.boxes(v, 1, 1, BLOCK_N, BLOCK_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_M, REST_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_N, REST_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_M, BLOCK_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_N, BLOCK_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_M, REST_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dq_tiles[grid](
-            do_sum2_tiles, v_tiles, dp_row, q_tiles, k_tiles, m_kept, dscale_sum_rows, dq, scale, S,
-            B, E, *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3),
-            *dq.stride(),
+            do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row, q_tiles, k_tiles,
+            q_rest_tiles, k_rest_tiles, m_kept, dscale_sum_rows, dq, scale, S, B, E,
+            *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1848,7 +1963,8 @@ def choose_window_attention_backward_dk(
     if tiled and whole0 <= 256:
         return "tiles", dict(
             BLOCK_M=16 if rows <= 16 else 64, BLOCK_N=min(64, max(16, lib.pow2(terms))),
-            BLOCK_D=max(16, lib.pow2(whole0)), num_warps=8 if whole0 > 128 else 4, num_stages=2,
+            BLOCK_D=lib.first_block(whole0), REST_D=lib.rest_block(whole0),
+            num_warps=8 if whole0 > 128 else 4, num_stages=2,
         )  # fmt: skip
     # any number of columns: each block of them computes the products of its rows again
     return "wide", dict(
@@ -1884,14 +2000,20 @@ def launch_window_attention_backward_dk(
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
     elif variant == "tiles":
+        REST_D = config["REST_D"]
         v_tiles = lib.boxes(v, 1, 1, BLOCK_M, BLOCK_D)
         do_sum2_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, BLOCK_D)
+        v_rest_tiles = lib.boxes(v, 1, 1, BLOCK_M, REST_D)
+        do_sum2_rest_tiles = lib.boxes(do_sum2, 1, 1, BLOCK_N, REST_D)
         k_tiles = lib.boxes(k, 1, 1, BLOCK_M, BLOCK_D)
         q_tiles = lib.boxes(q, 1, 1, BLOCK_N, BLOCK_D)
+        k_rest_tiles = lib.boxes(k, 1, 1, BLOCK_M, REST_D)
+        q_rest_tiles = lib.boxes(q, 1, 1, BLOCK_N, REST_D)
         grid = (B * H * lib.cdiv(S, BLOCK_M),)
         window_attention_backward_dk_tiles[grid](
-            v_tiles, do_sum2_tiles, dp_row, k_tiles, q_tiles, m_kept, dk, dv, scale, S, B, E,
-            *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
+            v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row, k_tiles, q_tiles,
+            k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, S, B, E, *dp_row.stride(),
+            *m_kept.stride(), *dk.stride(), *dv.stride(),
             width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2135,7 +2257,7 @@ def window_attention_backward_reference(
 
 @runtime.op(
     "specs/window_attention.op",
-    lib=16,
+    lib=17,
     allocate=allocate_window_attention_backward,
     reference=window_attention_backward_reference,
     linear=(("do",),),

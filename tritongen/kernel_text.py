@@ -178,7 +178,8 @@ def _size(p: Poly) -> str:
 
 
 def _walk(w: Walk) -> str:
-    return f"{w.index} < {_size(w.extent)}" + (f" by {w.block}" if w.block else "")
+    block = f"{w.block} + {w.rest}" if w.rest else w.block
+    return f"{w.index} < {_size(w.extent)}" + (f" by {block}" if block else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +434,7 @@ def parse_kernels(text: str) -> tuple[Kernel, ...]:
 HEAD = re.compile(r"kernel (\w+)(?:<(.*?)>)?\((.*)\)")
 OPERAND = re.compile(r"(\w+): (\w+)(\[[^\]]*\])?(?:, |$)")
 WALKS = re.compile(r"  (program|tile|whole|each|loop) +(\S+ < [^:]*)")
-WALK = re.compile(r"(\S+) < (.+?)(?: by (\w+))?")
+WALK = re.compile(r"(\S+) < (.+?)(?: by (\w+)(?: \+ (\w+))?)?")
 LOOP = re.compile(r"loop (\S+)(?: within (.*?))?(?: by (\w+))?:")
 STORE = re.compile(r"store (.+?)(?: = (\w+))?(?:  # once for (.*))?")
 ADD = re.compile(r"add (.+?) = (\w+) within (.*)()")
@@ -465,8 +466,8 @@ class _Parser:
         while self.at < len(lines) and (found := WALKS.fullmatch(lines[self.at])):
             for each in _split(found[2]):
                 one = _matched(WALK, each, "expected `i < N by BLOCK`")
-                self.names.extents[one[1]] = _extent(self.names, one[2])
-                walks.append(Walk(one[1], self.names.extents[one[1]], found[1], one[3] or ""))
+                extent = self.names.extents[one[1]] = _extent(self.names, one[2])
+                walks.append(Walk(one[1], extent, found[1], one[3] or "", one[4] or ""))
             self.at += 1
         self.walks = tuple(walks)
         self.lines = lines

@@ -50,7 +50,7 @@ def test_each_variant_of_a_chain(bound, square):
     module, random = load_text("f", built.raw), Random(bound)
     for variant in step.variants:
         for shape, S, L in (((), 70, 70), ((2, 3), 5, 17), ((), 1, 70))[: 1 if square else 3]:
-            E, F = (random.choice((1, 5, 17, 33)) for _ in range(2))
+            E, F = (random.choice((1, 5, 17, 33, 48)) for _ in range(2))
             q, k, v = (torch.randn(*shape, *d).half() for d in ((S, E), (L, E), (L, F)))
             n = torch.randint(1, L + 1, (S,), dtype=torch.int32)
             inside = BOUNDS[bound](torch.arange(S)[:, None], torch.arange(L)[None, :], n[:, None])
@@ -77,7 +77,8 @@ def test_each_variant_of_a_gradient(bound):
         for variant in step.variants
     ]
     assert {t for _, step, _ in ways for t in step.stores} >= {"dq", "dk", "dv"}
-    q, k, v = (torch.randn(70, 17).half() for _ in range(3))
+    E, F = Random(bound).sample((17, 40, 48), 2)  # 40 and 48 are two blocks each
+    q, k, v = (torch.randn(70, d).half() for d in (E, E, F))
     i, n = torch.arange(70), torch.randint(0, 71, (70,), dtype=torch.int32)
     n[20:40] = 25 + n[20:40] % 3  # a run of rows that end at nearly one key
     inside = BOUNDS[bound](i[:, None], i[None, :], n[:, None])
@@ -85,9 +86,9 @@ def test_each_variant_of_a_gradient(bound):
     theirs = [x.double().requires_grad_() for x in (q, k, v)]
     s = (theirs[0] @ theirs[1].mT / 4).masked_fill(~inside, -torch.inf)
     some = inside.any(1)
-    want = torch.zeros(70, 17, dtype=torch.float64)
+    want = torch.zeros(70, F, dtype=torch.float64)
     want[some] = torch.softmax(s[some], -1) @ theirs[2]
-    weight = torch.where(some[:, None], torch.randn(70, 17), 0).half()
+    weight = torch.where(some[:, None], torch.randn(70, F), 0).half()
     want.backward(weight.double())
     for plan, step, variant in ways:
         ours = [x.clone().requires_grad_() for x in (q, k, v)]

@@ -518,8 +518,12 @@ class Addressing(Parameters):
         key = (read, cast)
         if key not in self.cache:
             load = self.load(read, cast)
-            self.cache[key] = self.assign(read.tensor, load)
+            self.cache[key] = self.assign(self.wish(read), load)
         return self.cache[key]
+
+    def wish(self, read: ir.Read) -> str:
+        """What a loaded value is to be called."""
+        return read.tensor
 
     def load(self, read: ir.Read, cast: str = "", checks: Sequence[str] = ()) -> str:
         """The text of a load, behind the lines of its address. `checks`: what else its mask asks."""

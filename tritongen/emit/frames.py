@@ -7,7 +7,7 @@ a column of another, so each statement says in which *frame* it stands. A load s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +15,10 @@ from typing import Any
 from tritongen.emit.bounded import sign
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import Lanes, masked_value
+from tritongen.emit.rests import behind, in_two
 from tritongen.emit.text import launch_text, wrap, wrapped
 from tritongen.emit.tiles import fill_lanes
+from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import free_indices, reads
@@ -24,9 +26,10 @@ from tritongen.ir.functions import ATOM, TERM
 from tritongen.ir.reducers import REDUCERS
 from tritongen.kernel.nodes import PARTS, Kernel, Loop, Walk, is_dot, statements
 from tritongen.kernel.parts import state_dims, state_name
-from tritongen.schedule.canonical import uncast
+from tritongen.schedule.canonical import names_beside, uncast
 from tritongen.schedule.classes.fused import is_tile
-from tritongen.schedule.plan import KernelPlan
+from tritongen.schedule.members import indices_in
+from tritongen.schedule.plan import KernelPlan, walked_axes
 
 LOG2E = "1.44269504"
 # The index along the rows and the one along the columns of a tile; "" for none
@@ -53,10 +56,12 @@ class FrameWriter(KernelWriter):
         dims = {name: state_dims(n) for name, n in states.items()} | context.dims
         dtypes = {name: n.dtype for name, n in states.items()} | context.dtypes
         context = replace(context, dims=dims, dtypes=dtypes)
-        super().__init__(context, kernel)
         assert kernel.kernel is not None
-        self.own: Kernel = kernel.kernel
-        self.nests = {n.name: n for n in kernel.nests}
+        taken = names_beside(context.op, kernel.nests) | indices_in(kernel.nests)
+        self.own, nests = in_two(kernel.kernel, kernel.nests, taken)
+        super().__init__(context, replace(kernel, axes=walked_axes(self.own.walks), nests=nests))
+        self.nests = {n.name: n for n in nests}
+        self.behind = behind(self.own)
         self.multiplies = any(is_dot(f, self.own) for f in self.own.folds)
         # Without products a tile has rows and columns, and each index lies along one of them.
         lanes = [w.index for w in self.own.walks if w.how != "program"]
@@ -133,6 +138,11 @@ class FrameWriter(KernelWriter):
             if not last:
                 rest = self.assigned_in(0, self.fresh("program"), f"{rest} // {count}")
         for w in self.own.walks:
+            if w.how == "rest":
+                lanes = f"({self.behind[w.index]} + {self.lanes(w)}).to(tl.int64)"
+                self.levels[0].lines += self.if_there(
+                    {w.index}, [f"{self.variables[w.index]} = {lanes}"]
+                )
             if w.how == "whole":
                 line(f"{self.variables[w.index]} = {self.lanes(w)}.to(tl.int64)")
                 if self.sides:
@@ -308,6 +318,8 @@ class FrameWriter(KernelWriter):
             self.lines, self.cache = level.lines, level.caches.setdefault(own, {})
             before = len(self.lines)
             name = super().read(read, cast)
+            if level is not self.levels[-1]:
+                self.lines[before:] = self.if_there(moved, self.lines[before:])
             if level is not self.levels[-1] and self.may_hold and len(self.lines) == before + 1:
                 _, load = self.lines.pop().split(" = ", 1)
                 held = self.assign(f"{name}_held", load)
@@ -315,6 +327,11 @@ class FrameWriter(KernelWriter):
                 here[read, cast] = self.cache.pop((read, cast))
         self.lines, self.cache = lines, cache
         return name if natural == (rows, columns) else f"{name}.T"
+
+    def if_there(self, names: Set[str], lines: list[str]) -> list[str]:
+        """Lines that speak of these indices, for calls that have lanes of all of them."""
+        blocks = [w.block for w in self.own.walks if w.index in names & self.behind.keys()]
+        return [f"if {' and '.join(blocks)}:", *indented(lines)] if blocks and lines else lines
 
     def natural(self, read: ir.Read, frame: Frame) -> Frame:
         """The frame in which a factor's tile lies as in memory: it is loaded once, whoever reads it turned."""
@@ -340,11 +357,12 @@ class FrameWriter(KernelWriter):
                 numbers[k] = at if is_size(c) else f"{wrapped(at)}.to(tl.int32)"
                 continue
             (walk,) = own
-            starts = {"tile": self.first, "whole": {walk.index: "0"}}.get(walk.how, self.starts)
+            known = {"tile": self.first, "whole": {walk.index: "0"}, "rest": self.behind}
+            starts = known.get(walk.how, self.starts)
             blocks[k] = starts.get(walk.index, "")
             tile.append(walk)
         sides = ["1"] * len(numbers) + [f'config["{w.block}"]' for w in tile]
-        name = self.described(read.tensor, [*numbers, *blocks], sides)
+        name = self.described(read, [*numbers, *blocks], sides)
         corner = ", ".join([*numbers.values(), *blocks.values()])
         text = f"{name}.load([{corner}]).reshape({', '.join(w.block for w in tile)})"
         text += ".T" if tuple(w.index for w in tile) != self.frame else ""
@@ -354,14 +372,19 @@ class FrameWriter(KernelWriter):
         dims = self.context.dims[read.tensor]
         return is_tile(read, self.own.walks, dims, self.context.facts)
 
-    def described(self, tensor: str, order: list[int], sides: list[str]) -> str:
+    def wish(self, read: ir.Read) -> str:
+        rest = set().union(*map(indices, read.coords)) & self.behind.keys()
+        return f"{read.tensor}_rest" if rest else read.tensor
+
+    def described(self, read: ir.Read, order: list[int], sides: list[str]) -> str:
         """The parameter of a descriptor, which the host makes of the tensor's dims in an order: those of a tile come last.
 
         Otherwise Triton keeps a tile in registers before it is a factor: it turns the shape (1, 64, 1, 128) into (64, 128) there.
         """
+        tensor = read.tensor
         key = str(id(self.args.pointers)), f"{tensor} tiles {order} {sides}"
         if key not in self.given:
-            name = self.given[key] = self.descriptor(f"{tensor}_tiles")
+            name = self.given[key] = self.descriptor(f"{self.wish(read)}_tiles")
             turned = "" if order == sorted(order) else f".permute({', '.join(map(str, order))})"
             self.setup.append(f"{name} = lib.boxes({tensor}{turned}, {', '.join(sides)})")
         return self.given[key]

@@ -51,7 +51,8 @@ def fused_view(writer: FusedWriter) -> KernelView:
         name = writer.variables[w.index]
         spoken_of = any(re.search(rf"\b{name}\[", x) for x in writer.lines)
         if writer.multiplies and w.block and not spoken_of:
-            writer.lines = [x for x in writer.lines if not x.strip().startswith(f"{name} = ")]
+            lanes = re.compile(rf"^(if {w.block}:\n    )?{name} = .*\n", re.MULTILINE)
+            writer.lines = lanes.sub("", "\n".join(writer.lines)).split("\n")
     blocks = tuple(dict.fromkeys(w.block for w in writer.own.walks if w.block))
     blocks += ("PARTS",) if any(w.extent == PARTS for w in writer.own.walks) else ()
     loops = any(w.how == "loop" for w in writer.own.walks)
@@ -86,8 +87,8 @@ class FusedWriter(LoopWriter):
 
     # ---- statements
     def body(self, body: Sequence[Stmt]) -> None:
-        for asked, group in groupby(body, self.asked):
-            with self.if_asked(asked) if asked else nullcontext():
+        for (asked, rests), group in groupby(body, lambda s: (self.asked(s), self.rests(s))):
+            with self.if_asked(asked) if asked else nullcontext(), self.at_rests(rests):
                 for stmt in group:
                     self.statement(stmt)
 
@@ -120,6 +121,21 @@ class FusedWriter(LoopWriter):
             case _:
                 return ""
         return "".join(led) if len(led) == 1 and led <= self.context.left_out else ""
+
+    def rests(self, stmt: Stmt) -> frozenset[str]:
+        """The indices of second blocks that a statement speaks of."""
+        own = () if isinstance(stmt, Loop) else stmt.axes
+        own += stmt.over if isinstance(stmt, Fold) else ()
+        return frozenset(own) & self.behind.keys()
+
+    @contextmanager
+    def at_rests(self, names: frozenset[str]) -> Iterator[None]:
+        """Lines for calls that have lanes of these indices."""
+        level = self.levels[-1]
+        before, level.lines = level.lines, []
+        yield
+        own, level.lines = level.lines, before
+        level.lines += self.if_there(names, own)
 
     @contextmanager
     def if_asked(self, tensor: str) -> Iterator[None]:
@@ -159,7 +175,8 @@ class FusedWriter(LoopWriter):
         walk, outer = self.own.walk(loop.index), self.levels[-1]
         states = carried(self.own, loop)
         for f in states:
-            self.open_state(f)
+            with self.at_rests(self.rests(f)):
+                self.open_state(f)
         name = self.variables[loop.index]
         outermost = not any(level.index not in self.own.numbers for level in self.levels[1:])
         plain = walk.block and outermost
@@ -191,7 +208,8 @@ class FusedWriter(LoopWriter):
         self.begins.pop(loop.index, None)
         self.assigned.discard(start)
         for f in states:
-            self.close_state(f)
+            with self.at_rests(self.rests(f)):
+                self.close_state(f)
 
     def name_shared(self, loop: Loop) -> None:
         """Names each mask that a plain sum shares with a factor of a product.
@@ -242,7 +260,7 @@ class FusedWriter(LoopWriter):
             self.place(f)
             return
         if dot:
-            text = self.product(f, held)
+            text = self.product(f, held or f.again)
         else:
             frame = self.frame_of({*f.axes, *f.over})
             with self.within(frame), self.computing(f.name):
@@ -255,6 +273,9 @@ class FusedWriter(LoopWriter):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
         line = self.levels[-1].lines.append
         self.levels[-1].lines += self.comment(f.name)
+        if f.again:
+            line(f"{f.name} = {text}")
+            return
         if not held:
             self.values[f.name] = (self.assigned_in(-1, f.name, text), ATOM)
             self.frames[f.name] = self.frame_of(f.axes) if dot else self.folded(f)

@@ -78,7 +78,10 @@ def _masked_once(body: Iterable[ast.stmt], made: set[str], kernel: str) -> None:
 
 
 class _Function:
-    """The statements of one function, walked in order; a state is the set of names that exist."""
+    """The statements of one function, walked in order; a state is the set of names that exist.
+
+    `REST_D:k` in it: k exists where the constexpr REST_D is true.
+    """
 
     def __init__(self, known: frozenset[str], functions: frozenset[str], strict: bool):
         self.known, self.functions, self.strict, self.name = known, functions, strict, ""
@@ -115,12 +118,19 @@ class _Function:
                 return self.bound(targets, state)
             case ast.Assign(targets=targets, value=value):
                 self.reads(value, state)
+                match targets, value:
+                    case [ast.Name(name)], ast.IfExp(body=ast.Name(a), orelse=ast.Name(b)):
+                        if {a, b} <= self.functions:  # then it is one, too
+                            self.functions -= {name}
                 return self.bound(targets, state)
             case ast.AugAssign(target=target, value=value):
                 self.reads(value, state)
                 if isinstance(target, ast.Name):
                     self.exists(target, state)
                 return self.bound([target], state)
+            case ast.If(test=ast.Name(test), body=body, orelse=[]) if test in self.constexprs:
+                told = {own[len(test) + 1 :] for own in state if own.startswith(f"{test}:")}
+                return state | {f"{test}:{name}" for name in self.block(body, state | told) - state}
             case ast.If(test=test, body=body, orelse=orelse):
                 self.reads(test, state)
                 return self.joined(body, orelse, state)

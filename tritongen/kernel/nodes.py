@@ -36,12 +36,14 @@ class Walk:
     how: "program" (one number a program), "tile" (a block of it a program), "whole" (all of it in one block, which is a
     power of two), "each" (one number a turn of a loop) or "loop" (a block of it a turn of a loop).
     block: the constexpr that is the number of lanes; "" for "program" and "each".
+    rest: of "whole", the lanes of a second block behind the first, 0 where that holds all: 96 columns are 64 and 32, not 128.
     """
 
     index: str
     extent: Poly
     how: str
     block: str = ""
+    rest: str = ""
 
     @property
     def shared(self) -> bool:
@@ -65,6 +67,7 @@ class Fold:
 
     Where the kernel loops over one of these indices, the statement adds a block of terms to a state, which the outermost
     such loop carries.
+    again: whether it adds terms to the value of that name, which it has by now (`rests.py`).
     moved_by: a maximum that the same loop carries. The terms have the factor exp(x - maximum), so that the state is
     multiplied by exp(old maximum - new maximum) where the maximum moves (Milakov and Gimelshein, "Online normalizer
     calculation for softmax", 2018).
@@ -75,6 +78,7 @@ class Fold:
     axes: tuple[str, ...]
     dtype: str
     moved_by: str = ""
+    again: bool = False
 
     @property
     def over(self) -> tuple[str, ...]:

@@ -16,6 +16,17 @@ def pow2(n: int) -> int:
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
+def first_block(n: int) -> int:
+    """The lanes of a block that holds n numbers, or of the first of two (`rest_block`)."""
+    return pow2(n) // 2 if rest_block(n) else max(16, pow2(n))
+
+
+def rest_block(n: int) -> int:
+    """The lanes of a second block: 96 numbers are 64 and 32, not 128. 0 where one block is as small."""
+    rest = max(16, pow2(n - pow2(n) // 2))
+    return rest if 2 * rest < pow2(n) else 0
+
+
 def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
     """The number of programs that share a tile: a power of two, as many as are free, each with at least four steps of the loop.
 

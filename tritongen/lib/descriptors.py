@@ -51,8 +51,10 @@ def descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], whole)
 
 
-def boxes(x: torch.Tensor, *sides: int) -> TensorDescriptor:
-    """A descriptor for boxes of these sides, one for each dim. If x is not aligned, a copy is described."""
+def boxes(x: torch.Tensor, *sides: int) -> TensorDescriptor | None:
+    """A descriptor for boxes of these sides, one for each dim; None if a side is 0. If x is not aligned, a copy is described."""
+    if 0 in sides:
+        return None
     return descriptor(x if is_aligned(x) else packed(x), *sides)
 
 

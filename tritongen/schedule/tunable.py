@@ -50,7 +50,8 @@ def asked(step: Step, variant: Variant) -> set[str]:
     """The entries that the variant's kernels ask for, or take long without."""
     kernels = [step.kernel(run.kernel) for run in variant.launches]
     found = set[str]().union(*(ASKED.get(kernel.skeleton, ()) for kernel in kernels))
-    found |= {w.block for k in kernels if k.kernel for w in k.kernel.walks if w.how == "whole"}
+    walks = (w for k in kernels if k.kernel for w in k.kernel.walks if w.how == "whole")
+    found |= {block for w in walks for block in (w.block, w.rest) if block}
     found |= {f"BLOCK_{axis.upper()}" for kernel in kernels for axis in kernel.packed}
     # Of sides of 16 and more Triton makes a product of tensor cores, in TF32, where lanes were to multiply.
     found |= {"BLOCK_M", "BLOCK_N"} if "LANES" in dict(variant.config) else set()
