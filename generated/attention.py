@@ -23,10 +23,13 @@ def attention_forward_part(
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -283,10 +286,13 @@ def attention_forward_wide(
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -369,10 +375,14 @@ def attention_forward_wide_part(
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -538,8 +548,9 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, L, E, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_forward_merge[grid](
@@ -575,8 +586,9 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, L, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         attention_forward_merge[grid](
@@ -592,7 +604,9 @@ def launch_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> None:
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, L, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
-            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            EVEN_J=L % BLOCK_N == 0,
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -827,10 +841,14 @@ def attention_backward_dq_part(
     m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -1042,10 +1060,14 @@ def attention_backward_dq_wide(
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_J: tl.constexpr, EVEN_J: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -1153,10 +1175,16 @@ def attention_backward_dk_part(
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1378,10 +1406,16 @@ def attention_backward_dk_wide(
     dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1,
     m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1656,6 +1690,7 @@ def launch_attention_backward_dq(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1669,7 +1704,8 @@ def launch_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, L,
             E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1688,9 +1724,8 @@ def launch_attention_backward_dq(
             do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row, q_tiles, k_tiles,
             q_rest_tiles, k_rest_tiles, m_kept, dscale_sum_rows, dq, scale, S, B, L, E,
             *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), HAS_WHOLE_J=L >= BLOCK_N,
+            EVEN_J=L % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1698,8 +1733,9 @@ def launch_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, L,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_J=L >= BLOCK_N,
-            EVEN_J=L % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            HAS_WHOLE_J=L >= BLOCK_N, EVEN_J=L % BLOCK_N == 0,
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1747,6 +1783,7 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, L, E), dtype=torch.float32, device=do_sum2.device)
@@ -1756,7 +1793,8 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, S, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -1775,9 +1813,8 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row, k_tiles, q_tiles,
             k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, L, B, S, E, *dp_row.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), HAS_WHOLE_I=S >= BLOCK_N,
+            EVEN_I=S % BLOCK_N == 0, **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(L, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1785,8 +1822,9 @@ def launch_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv, scale
             v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, L, E, B, S, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            HAS_WHOLE_I=S >= BLOCK_N, EVEN_I=S % BLOCK_N == 0,
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
 
 

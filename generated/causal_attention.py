@@ -24,10 +24,14 @@ def causal_attention_forward_part(
     F, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M rows of one part, b and group, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, F = lib.multiples((k_0, k_1, k_2, F), VEC)
+    v_0, v_1, v_2 = lib.multiples((v_0, v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = lib.blocks(R * S, BLOCK_M)
     first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
@@ -311,10 +315,13 @@ def causal_attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, F, B, E, R, q_0, q_1,
     q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D f of one b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, F = lib.multiples((k_0, k_1, k_2, F), VEC)
+    v_0, v_1, v_2 = lib.multiples((v_0, v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -399,10 +406,14 @@ def causal_attention_forward_wide_part(
     R, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D f of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, F = lib.multiples((k_0, k_1, k_2, F), VEC)
+    v_0, v_1, v_2 = lib.multiples((v_0, v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -583,8 +594,9 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, E, F, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], F, *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_forward_merge[grid](
@@ -619,8 +631,9 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, F, B, E, R, *q.stride(),
             *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], F, *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(F, 64)),)
         causal_attention_forward_merge[grid](
@@ -635,7 +648,9 @@ def launch_causal_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale) -> N
         causal_attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, F, B, E, R, *q.stride(), *k.stride(),
             *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], F, *v.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -920,10 +935,15 @@ def causal_attention_backward_dq_part(
     k_3, m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3, dscale_sum_rows_parts_4,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b, h1 and h0, and loops over j, BLOCK_N at a time."""
+    F, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((F, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, E = lib.multiples((v_0, v_1, v_2, E), VEC)
+    q_0, q_1, q_2, k_0 = lib.multiples((q_0, q_1, q_2, k_0), VEC)
+    k_1, k_2 = lib.multiples((k_1, k_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1151,10 +1171,14 @@ def causal_attention_backward_dq_wide(
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
+    F, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((F, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, E = lib.multiples((v_0, v_1, v_2, E), VEC)
+    q_0, q_1, q_2, k_0 = lib.multiples((q_0, q_1, q_2, k_0), VEC)
+    k_1, k_2 = lib.multiples((k_1, k_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1272,10 +1296,15 @@ def causal_attention_backward_dk_part(
     q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h1, and loops over i, BLOCK_N at a time."""
+    F, v_0, v_1, v_2 = lib.multiples((F, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, E = lib.multiples((do_sum2_0, do_sum2_1, do_sum2_2, E), VEC)
+    k_0, k_1, k_2, q_0 = lib.multiples((k_0, k_1, k_2, q_0), VEC)
+    q_1, q_2 = lib.multiples((q_1, q_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1523,10 +1552,14 @@ def causal_attention_backward_dk_wide_dk(
     v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
     dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
     dk_1, dk_2, dk_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e of one b and h1, and loops over i, BLOCK_N at a time."""
+    F, v_0, v_1, v_2 = lib.multiples((F, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, E = lib.multiples((do_sum2_0, do_sum2_1, do_sum2_2, E), VEC)
+    k_0, k_1, k_2, q_0 = lib.multiples((k_0, k_1, k_2, q_0), VEC)
+    q_1, q_2 = lib.multiples((q_1, q_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1629,10 +1662,13 @@ def causal_attention_backward_dk_wide_dv(
     k_ptr, q_ptr, m_kept_ptr, do_sum2_ptr, dv_ptr, scale, S, F, B, R, E, k_0, k_1, k_2, k_3,
     q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D f of one b and h1, and loops over i, BLOCK_N at a time."""
+    E, k_0, k_1, k_2 = lib.multiples((E, k_0, k_1, k_2), VEC)
+    q_0, q_1, q_2, F = lib.multiples((q_0, q_1, q_2, F), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((do_sum2_0, do_sum2_1, do_sum2_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1883,6 +1919,7 @@ def launch_causal_attention_backward_dq(
         tiled=tiled, gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1896,7 +1933,8 @@ def launch_causal_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, G,
             F, R, E, *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 5),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(F, *do_sum2.stride()[:3], *v.stride()[:3], E, *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1915,8 +1953,7 @@ def launch_causal_attention_backward_dq(
             do_sum2_tiles, v_tiles, do_sum2_rest_tiles, v_rest_tiles, dp_row, q_tiles, k_tiles,
             q_rest_tiles, k_rest_tiles, m_kept, dscale_sum_rows, dq, scale, S, B, G, R, E,
             *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1924,7 +1961,8 @@ def launch_causal_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, F, R,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(F, *do_sum2.stride()[:3], *v.stride()[:3], E, *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1981,6 +2019,7 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
         tiled=tiled, gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, G, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1990,7 +2029,8 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, R, F, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(F, *v.stride()[:3], *do_sum2.stride()[:3], E, *k.stride()[:3], *q.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -2009,8 +2049,7 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
             v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row, k_tiles, q_tiles,
             k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, S, B, R, F, E, *dp_row.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -2018,13 +2057,15 @@ def launch_causal_attention_backward_dk(q, k, v, m_kept, do_sum2, dp_row, dk, dv
             v, do_sum2, dp_row, k, q, m_kept, dk, scale, S, E, B, R, F, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(F, *v.stride()[:3], *do_sum2.stride()[:3], E, *k.stride()[:3], *q.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         grid = (B * G * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(F, BLOCK_D)),)
         causal_attention_backward_dk_wide_dv[grid](
             k, q, m_kept, do_sum2, dv, scale, S, F, B, R, E, *k.stride(), *q.stride(),
             *m_kept.stride(), *do_sum2.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *k.stride()[:3], *q.stride()[:3], F, *do_sum2.stride()[:3]), **constants,
+            **config,
         )  # fmt: skip
 
 

@@ -25,10 +25,13 @@ def decode_attention_forward_part(
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M rows of one part, b and group, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     row_tiles = lib.blocks(R * S, BLOCK_M)
     first_row = (tl.program_id(0) % row_tiles) * BLOCK_M
@@ -304,10 +307,13 @@ def decode_attention_forward_wide(
     len_ptr, q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, L, R,
     len_0, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1,
     m_kept_2, o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -394,10 +400,14 @@ def decode_attention_forward_wide_part(
     m_parts_0, m_parts_1, m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2,
     o_sum_parts_3, o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2,
     o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -575,8 +585,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, R, S, B, L, E, len.stride(0),
             *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         decode_attention_forward_merge[grid](
@@ -612,8 +623,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
             len, q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, L, R, len.stride(0),
             *q.stride(), *k.stride(), *v.stride(), *m_parts.stride(), *o_sum_parts.stride(),
             *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         decode_attention_forward_merge[grid](
@@ -628,7 +640,9 @@ def launch_decode_attention_forward(q, k, v, len, o, m_kept, o_sum2_kept, scale)
         decode_attention_forward_wide[grid](
             len, q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, L, R, len.stride(0), *q.stride(),
             *k.stride(), *v.stride(), *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -932,10 +946,14 @@ def decode_attention_backward_dq_part(
     dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0,
     dscale_sum_rows_parts_1, dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
     dscale_sum_rows_parts_4,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b, h1 and h0, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -1166,10 +1184,14 @@ def decode_attention_backward_dq_wide(
     v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3,
     m_kept_0, m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2,
     dscale_sum_rows_3, dq_0, dq_1, dq_2, dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b, h1 and h0, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     first_i = (tl.program_id(0) % i_tiles) * BLOCK_M
@@ -1289,10 +1311,16 @@ def decode_attention_backward_dk_part(
     q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h1, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1607,10 +1635,16 @@ def decode_attention_backward_dk_wide(
     len_0, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0,
     m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
     SCALE_IS_TENSOR: tl.constexpr, HAS_WHOLE_I: tl.constexpr, EVEN_I: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    VEC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h1, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(L, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1908,6 +1942,7 @@ def launch_decode_attention_backward_dq(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -1922,7 +1957,8 @@ def launch_decode_attention_backward_dq(
             G, L, E, R, len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
             *q.stride(), *k.stride(), *m_kept.stride(), *dq_sum_parts.stride(),
             *lib.strides(dscale_sum_rows_parts, 5),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1942,8 +1978,7 @@ def launch_decode_attention_backward_dq(
             q_rest_tiles, k_rest_tiles, m_kept, dscale_sum_rows, dq, scale, S, B, G, L, E, R,
             len.stride(0), *dp_row.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4),
             *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * G * R * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -1951,7 +1986,8 @@ def launch_decode_attention_backward_dq(
             len, do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B, G, L, R,
             len.stride(0), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
             *k.stride(), *m_kept.stride(), *lib.strides(dscale_sum_rows, 4), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -2011,8 +2047,9 @@ def launch_decode_attention_backward_dk(
             v, do_sum2, len, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, L, B, R, S, E,
             *v.stride(), *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(),
             *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * G * L * max(1, lib.cdiv(E, 64)),)
         decode_attention_backward_dk_merge[grid](
@@ -2048,7 +2085,9 @@ def launch_decode_attention_backward_dk(
             *do_sum2.stride(), len.stride(0), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), HAS_WHOLE_I=S >= BLOCK_N,
-            EVEN_I=S % BLOCK_N == 0, enable_fp_fusion=True, **config,
+            EVEN_I=S % BLOCK_N == 0,
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

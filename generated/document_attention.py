@@ -63,10 +63,13 @@ def document_attention_forward_o_part(
     k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2, m_parts_3,
     o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
     o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -376,10 +379,13 @@ def document_attention_forward_o_wide(
     E, B, begin_0, begin_1, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, seen_0, seen_1, v_0,
     v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2, o_sum2_kept_0, o_sum2_kept_1,
     o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -486,10 +492,14 @@ def document_attention_forward_o_wide_part(
     k_3, seen_0, seen_1, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1, m_parts_2, m_parts_3,
     o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3, o_sum_parts_4,
     o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -725,8 +735,9 @@ def launch_document_attention_forward_o(
             begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, E,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         document_attention_forward_o_merge[grid](
@@ -762,8 +773,9 @@ def launch_document_attention_forward_o(
             begin_, q, k, seen, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B,
             *begin_.stride(), *q.stride(), *k.stride(), *seen.stride(), *v.stride(),
             *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         document_attention_forward_o_merge[grid](
@@ -779,7 +791,9 @@ def launch_document_attention_forward_o(
             begin_, q, k, seen, v, m_kept, o_sum2_kept, o, scale, S, E, B, *begin_.stride(),
             *q.stride(), *k.stride(), *seen.stride(), *v.stride(), *m_kept.stride(),
             *o_sum2_kept.stride(), *o.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1113,10 +1127,14 @@ def document_attention_backward_dq_part(
     seen_1, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2, dq_sum_parts_3, dq_sum_parts_4,
     dscale_sum_rows_parts_0, dscale_sum_rows_parts_1, dscale_sum_rows_parts_2,
     dscale_sum_rows_parts_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1378,10 +1396,14 @@ def document_attention_backward_dq_wide(
     do_sum2_2, do_sum2_3, v_0, v_1, v_2, v_3, dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2,
     q_3, k_0, k_1, k_2, k_3, m_kept_0, m_kept_1, m_kept_2, seen_0, seen_1,
     dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1, dq_2, dq_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1523,10 +1545,16 @@ def document_attention_backward_dk_part(
     q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1,
     dk_sum_parts_2, dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1,
     dv_sum_parts_2, dv_sum_parts_3, dv_sum_parts_4,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -1848,10 +1876,16 @@ def document_attention_backward_dk_wide(
     scale, S, E, B, begin_0, begin_1, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2,
     do_sum2_3, dp_row_0, dp_row_1, dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3,
     m_kept_0, m_kept_1, m_kept_2, dk_0, dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     first_j = (tl.program_id(0) % j_tiles) * BLOCK_M
@@ -2196,6 +2230,7 @@ def launch_document_attention_backward_dq(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dq_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -2210,7 +2245,8 @@ def launch_document_attention_backward_dq(
             scale, S, B, E, *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(),
             *q.stride(), *k.stride(), *m_kept.stride(), *seen.stride(), *dq_sum_parts.stride(),
             *lib.strides(dscale_sum_rows_parts, 4),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -2230,8 +2266,7 @@ def launch_document_attention_backward_dq(
             k_tiles, q_rest_tiles, k_rest_tiles, m_kept, seen, dscale_sum_rows, dq, scale, S, B, E,
             *begin_.stride(), *dp_row.stride(), *m_kept.stride(), *seen.stride(),
             *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -2240,7 +2275,8 @@ def launch_document_attention_backward_dq(
             *begin_.stride(), *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(),
             *k.stride(), *m_kept.stride(), *seen.stride(), *lib.strides(dscale_sum_rows, 3),
             *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -2288,6 +2324,7 @@ def launch_document_attention_backward_dk(
         gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_D = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_D"]
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "parts":
         PARTS = config["PARTS"]
         dk_sum_parts = torch.empty((PARTS, B, H, S, E), dtype=torch.float32, device=do_sum2.device)
@@ -2297,7 +2334,8 @@ def launch_document_attention_backward_dk(
             begin_, v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, E,
             *begin_.stride(), *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(),
             *q.stride(), *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -2316,8 +2354,7 @@ def launch_document_attention_backward_dk(
             begin_, v_tiles, do_sum2_tiles, v_rest_tiles, do_sum2_rest_tiles, dp_row, k_tiles,
             q_tiles, k_rest_tiles, q_rest_tiles, m_kept, dk, dv, scale, S, B, E, *begin_.stride(),
             *dp_row.stride(), *m_kept.stride(), *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), T=lib.triton_dtype(q),
-            enable_fp_fusion=True, **config,
+            T=lib.triton_dtype(q), **constants, **config,
         )  # fmt: skip
     else:
         grid = (B * H * lib.cdiv(S, BLOCK_M) * max(1, lib.cdiv(E, BLOCK_D)),)
@@ -2325,7 +2362,8 @@ def launch_document_attention_backward_dk(
             begin_, v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, *begin_.stride(),
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            **constants, **config,
         )  # fmt: skip
 
 

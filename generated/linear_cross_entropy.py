@@ -176,10 +176,11 @@ def linear_cross_entropy_forward_tiles(
 def linear_cross_entropy_forward_rows(
     x_ptr, w_ptr, target_ptr, a_kept_ptr, lse_sum_kept_ptr, loss_ptr, M, V, K, x_0, x_1,
     w_0, w_1, target_0, a_kept_0, lse_sum_kept_0, loss_0,
-    ignore: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    ignore: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M m, and loops over v, BLOCK_N at a time."""
+    K, x_0, w_0 = lib.multiples((K, x_0, w_0), VEC)
     first_m = tl.program_id(0) * BLOCK_M
     m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
     a = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
@@ -299,7 +300,8 @@ def launch_linear_cross_entropy_forward(x, w, target, loss, a_kept, lse_sum_kept
         linear_cross_entropy_forward_rows[grid](
             x, w, target, a_kept, lse_sum_kept, loss, M, V, K, *x.stride(), *w.stride(),
             target.stride(0), a_kept.stride(0), lse_sum_kept.stride(0), loss.stride(0),
-            ignore=ignore, enable_fp_fusion=True, **config,
+            ignore=ignore, VEC=lib.vec(K, x.stride(0), w.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

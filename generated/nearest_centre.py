@@ -167,10 +167,11 @@ def nearest_centre_centre_tiles(
 def nearest_centre_centre_rows(
     x_ptr, c_ptr, norm_ptr, centre_ptr, distance_sum_ptr, distance_ptr, N, K, D, x_0, x_1,
     c_0, c_1, norm_0, centre_0, distance_sum_0, distance_0,
-    PLACE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PLACE: tl.constexpr, VEC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M n, and loops over k, BLOCK_N at a time."""
+    D, x_0, c_0 = lib.multiples((D, x_0, c_0), VEC)
     first_n = tl.program_id(0) * BLOCK_M
     n = (first_n + tl.arange(0, BLOCK_M)).to(tl.int64)
     distance_min = tl.full((BLOCK_M, 1), float("inf"), tl.float32)
@@ -341,7 +342,8 @@ def launch_nearest_centre_centre(x, c, norm, distance_sum, distance, centre) -> 
         nearest_centre_centre_rows[grid](
             x, c, norm, centre, distance_sum, distance, N, K, D, *x.stride(), *c.stride(),
             norm.stride(0), centre.stride(0), distance_sum.stride(0), distance.stride(0),
-            PLACE=tl.int32 if K < 2_000_000_000 else tl.int64, enable_fp_fusion=True, **config,
+            PLACE=tl.int32 if K < 2_000_000_000 else tl.int64,
+            VEC=lib.vec(D, x.stride(0), c.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

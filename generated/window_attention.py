@@ -24,10 +24,14 @@ def window_attention_forward_part(
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -316,10 +320,14 @@ def window_attention_forward_wide(
     q_ptr, k_ptr, v_ptr, m_kept_ptr, o_sum2_kept_ptr, o_ptr, scale, S, E, B, q_0, q_1, q_2,
     q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_kept_0, m_kept_1, m_kept_2,
     o_sum2_kept_0, o_sum2_kept_1, o_sum2_kept_2, o_0, o_1, o_2, o_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -417,11 +425,14 @@ def window_attention_forward_wide_part(
     q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, v_0, v_1, v_2, v_3, m_parts_0, m_parts_1,
     m_parts_2, m_parts_3, o_sum_parts_0, o_sum_parts_1, o_sum_parts_2, o_sum_parts_3,
     o_sum_parts_4, o_sum2_parts_0, o_sum2_parts_1, o_sum2_parts_2, o_sum2_parts_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, q_0, q_1, q_2 = lib.multiples((E, q_0, q_1, q_2), VEC)
+    k_0, k_1, k_2, v_0 = lib.multiples((k_0, k_1, k_2, v_0), VEC)
+    v_1, v_2 = lib.multiples((v_1, v_2), VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -601,8 +612,9 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         window_attention_forward_part[grid](
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, B, E, *q.stride(), *k.stride(),
             *v.stride(), *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_forward_merge[grid](
@@ -636,8 +648,9 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         window_attention_forward_wide_part[grid](
             q, k, v, m_parts, o_sum_parts, o_sum2_parts, scale, S, E, B, *q.stride(), *k.stride(),
             *v.stride(), *m_parts.stride(), *o_sum_parts.stride(), *o_sum2_parts.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK_P"),
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK_P"),
         )  # fmt: skip
         grid = (B * H * S * max(1, lib.cdiv(E, 64)),)
         window_attention_forward_merge[grid](
@@ -652,8 +665,9 @@ def launch_window_attention_forward(q, k, v, o, m_kept, o_sum2_kept, scale, widt
         window_attention_forward_wide[grid](
             q, k, v, m_kept, o_sum2_kept, o, scale, S, E, B, *q.stride(), *k.stride(), *v.stride(),
             *m_kept.stride(), *o_sum2_kept.stride(), *o.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -936,10 +950,15 @@ def window_attention_backward_dq_part(
     m_kept_0, m_kept_1, m_kept_2, dq_sum_parts_0, dq_sum_parts_1, dq_sum_parts_2,
     dq_sum_parts_3, dq_sum_parts_4, dscale_sum_rows_parts_0, dscale_sum_rows_parts_1,
     dscale_sum_rows_parts_2, dscale_sum_rows_parts_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i of one part, b and h, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1183,10 +1202,15 @@ def window_attention_backward_dq_wide(
     dp_row_0, dp_row_1, dp_row_2, q_0, q_1, q_2, q_3, k_0, k_1, k_2, k_3, m_kept_0,
     m_kept_1, m_kept_2, dscale_sum_rows_0, dscale_sum_rows_1, dscale_sum_rows_2, dq_0, dq_1,
     dq_2, dq_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M i by BLOCK_D e2 of one b and h, and loops over j, BLOCK_N at a time."""
+    E, do_sum2_0, do_sum2_1, do_sum2_2 = lib.multiples((E, do_sum2_0, do_sum2_1, do_sum2_2), VEC)
+    v_0, v_1, v_2, q_0 = lib.multiples((v_0, v_1, v_2, q_0), VEC)
+    q_1, q_2, k_0, k_1 = lib.multiples((q_1, q_2, k_0, k_1), VEC)
+    k_2 = lib.multiple(k_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     i_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1321,10 +1345,17 @@ def window_attention_backward_dk_part(
     m_kept_0, m_kept_1, m_kept_2, dk_sum_parts_0, dk_sum_parts_1, dk_sum_parts_2,
     dk_sum_parts_3, dk_sum_parts_4, dv_sum_parts_0, dv_sum_parts_1, dv_sum_parts_2,
     dv_sum_parts_3, dv_sum_parts_4,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PARTS: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j of one part, b and h, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1595,10 +1626,17 @@ def window_attention_backward_dk_wide(
     B, v_0, v_1, v_2, v_3, do_sum2_0, do_sum2_1, do_sum2_2, do_sum2_3, dp_row_0, dp_row_1,
     dp_row_2, k_0, k_1, k_2, k_3, q_0, q_1, q_2, q_3, m_kept_0, m_kept_1, m_kept_2, dk_0,
     dk_1, dk_2, dk_3, dv_0, dv_1, dv_2, dv_3,
-    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    width: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Each program takes BLOCK_M j by BLOCK_D e2 of one b and h, and loops over i, BLOCK_N at a time."""
+    E, v_0, v_1, v_2 = lib.multiples((E, v_0, v_1, v_2), VEC)
+    do_sum2_0, do_sum2_1, do_sum2_2, k_0 = lib.multiples(
+        (do_sum2_0, do_sum2_1, do_sum2_2, k_0), VEC
+    )
+    k_1, k_2, q_0, q_1 = lib.multiples((k_1, k_2, q_0, q_1), VEC)
+    q_2 = lib.multiple(q_2, VEC)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     j_tiles = lib.blocks(S, BLOCK_M)
     # The tiles of most terms first.
@@ -1907,8 +1945,9 @@ def launch_window_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows_parts, dq_sum_parts, scale, S, B, E,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *dq_sum_parts.stride(), *lib.strides(dscale_sum_rows_parts, 4),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dq_sum_parts, dq)
         lib.add_parts(dscale_sum_rows_parts, dscale_sum_rows)
@@ -1936,8 +1975,9 @@ def launch_window_attention_backward_dq(
             do_sum2, v, dp_row, q, k, m_kept, dscale_sum_rows, dq, scale, S, E, B,
             *do_sum2.stride(), *v.stride(), *dp_row.stride(), *q.stride(), *k.stride(),
             *m_kept.stride(), *lib.strides(dscale_sum_rows, 3), *dq.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *do_sum2.stride()[:3], *v.stride()[:3], *q.stride()[:3], *k.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1994,8 +2034,9 @@ def launch_window_attention_backward_dk(
             v, do_sum2, dp_row, k, q, m_kept, dk_sum_parts, dv_sum_parts, scale, S, B, E,
             *v.stride(), *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(),
             *m_kept.stride(), *dk_sum_parts.stride(), *dv_sum_parts.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
         lib.add_parts(dk_sum_parts, dk)
         lib.add_parts(dv_sum_parts, dv)
@@ -2023,8 +2064,9 @@ def launch_window_attention_backward_dk(
             v, do_sum2, dp_row, k, q, m_kept, dk, dv, scale, S, E, B, *v.stride(),
             *do_sum2.stride(), *dp_row.stride(), *k.stride(), *q.stride(), *m_kept.stride(),
             *dk.stride(), *dv.stride(),
-            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **config,
+            width=width, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            VEC=lib.vec(E, *v.stride()[:3], *do_sum2.stride()[:3], *k.stride()[:3], *q.stride()[:3]),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -347,6 +347,8 @@ class FrameWriter(KernelWriter):
     def load(self, read: ir.Read, cast: str = "", checks: Sequence[str] = ()) -> str:
         """By descriptor, where the plan says so: zeros outside."""
         if not (read.tensor in self.kernel.boxes and self.is_tile(read)):
+            if self.multiplies:
+                self.say_width(read)
             return super().load(read, cast, checks)
         numbers, blocks, tile = dict[int, str](), dict[int, str](), list[Walk]()
         for k, c in enumerate(read.coords):
@@ -367,6 +369,19 @@ class FrameWriter(KernelWriter):
         text = f"{name}.load([{corner}]).reshape({', '.join(w.block for w in tile)})"
         text += ".T" if tuple(w.index for w in tile) != self.frame else ""
         return self.converted((text, ATOM), read, cast) if cast else text
+
+    def say_width(self, read: ir.Read) -> None:
+        """Says what divides the strides and the size that a tile's rows are addressed by: Triton sees multiples of 16 alone.
+
+        Rows of 72, or at a stride of 136, else load element by element.
+        """
+        lanes = [indices(c) - self.own.numbers for c in read.coords]
+        if len(set().union(*lanes)) < 2 or len(lanes[-1]) != 1:
+            return
+        extent = self.own.walk(*lanes[-1]).extent
+        self.say_multiple(self.size(extent)[0], launch_text(extent))
+        for k in range(len(lanes) - 1):
+            self.say_multiple(self.stride(read.tensor, str(k), k), f"{read.tensor}.stride({k})")
 
     def is_tile(self, read: ir.Read) -> bool:
         dims = self.context.dims[read.tensor]
