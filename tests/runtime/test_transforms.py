@@ -207,6 +207,9 @@ def test_forward_mode_inside_torch_compile_is_refused():
         ("(x: T[N]) -> y: T[N] {\n  y[n] = sum[k < 2](x[n + k] else 1)\n}", ""),
         ("(x: T[N]) -> y: T[N] {\n  y[n] = detach(x[n])\n}", ""),
         ("(x: T[N], z: T[N]) -> (y: T[N], w: T[N]) {\n  y[n] = x[n]\n  w[n] = z[n]\n}", "xz"),
+        ("(x: T[N], z: T[N]) -> y: T {\n  i = argmax[n](x[n])\n  y = z[i] else 0\n}", "z"),
+        ("(x: T[N], z: T[N]) -> y: T {\n  i = argmax[n](x[n])\n  y = sum[n < i](z[n])\n}", "z"),
+        ("(x: T[N]) -> y: T {\n  i = argmax[n](x[n])\n  y = x[i] else 0\n}", ""),
     ],
 )
 def test_the_operands_in_which_an_op_is_linear(text, groups):

@@ -3,15 +3,18 @@
     linear_in(linear)     # y = sum[k](x[m, k] * w[n, k]) + b[n]:  (("x", "b"), ("w", "b"))
 
 An output is a sum of terms. It is linear in some operands together if each term is the product of one of them and of
-factors without any of them. Input: an op. Rounding is ignored, as in any derivative.
+factors without any of them. What places and bounds are read from counts as read. Input: an op. Rounding is ignored, as in any
+derivative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
+from tritongen.ir.algebra import fetches_of
+from tritongen.ir.free import own_coordinates
 from tritongen.ir.nodes import (
     Call,
     Cast,
@@ -81,6 +84,20 @@ def terms(expr: Expr, names: Iterable[str], lines: Mapping[str, Terms], op: Op) 
     def of(e: Expr) -> Terms:
         return terms(e, names, lines, op)
 
+    found = _terms(expr, of, names, lines, op)
+    fetched = [a.tensor for p in own_coordinates(expr) for a in fetches_of(p)]
+    places = opaque(t for name in fetched for t in lines.get(name, ()))
+    return frozenset(t.times(own) for t in found for own in places)
+
+
+def _terms(
+    expr: Expr,
+    of: Callable[[Expr], Terms],
+    names: Iterable[str],
+    lines: Mapping[str, Terms],
+    op: Op,
+) -> Terms:
+    """Those of a value whose places are fixed."""
     match expr:
         case Const(value):
             return frozenset([Term()]) if value else frozenset()
