@@ -195,7 +195,7 @@ def varies(line: Line, expr: Expr) -> bool:
             return line.varies(expr)
         case Call("detach"):
             return False
-        case Cast(dtype=dtype) if not line.is_float(dtype):
+        case Cast() | Call() | Reduce() if not line.is_float(expr.dtype):
             return False  # whole numbers move in steps
         case Call("where", (_, yes, no)):
             return varies(line, yes) or varies(line, no)
