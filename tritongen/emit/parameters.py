@@ -198,6 +198,8 @@ class Parameters:
         if dtype in TRITON_DTYPES:
             return TRITON_DTYPES[dtype]
         for pointer, tensor in self.args.pointers.items():
+            if tensor in self.context.left_out:  # None in some calls
+                continue
             if self.context.dtypes.get(tensor) == dtype:  # parts of folds have none
                 return f"{pointer}.dtype.element_ty"
         if (only := next((p.dtypes for p in self.op.typarams if p.name == dtype), ())) == ("bool",):
