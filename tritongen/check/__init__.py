@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tritongen.check.functions import check_macro, library_of
+from tritongen.check.functions import Library, check_macro, library_of
 from tritongen.check.op import Checked, check_op
 from tritongen.check.report import Report
 from tritongen.check.scope import Scope
@@ -70,9 +70,9 @@ def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
 
 def _checked(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
     library = library_of(file)
-    findings: list[Diagnostic] = _file_findings(file, library)
-    if any(d.code == "E502" for d in findings):
-        raise SpecError(tuple(findings))  # an op that calls such a macro has no end
+    findings: list[Diagnostic] = _file_findings(file)
+    if wrong := _macro_findings(file, library):
+        raise SpecError((*findings, *wrong))  # an op that calls such a macro has no meaning
     checked = []
     for item in file.items:
         if isinstance(item, ast.OpDef):
@@ -105,8 +105,17 @@ def _rounded_once(checked: Checked) -> Checked:
     return replace(checked, typings=tuple(typings))
 
 
-def _file_findings(file: ast.File, library) -> list[Diagnostic]:
-    """Names that a file declares twice, and macros that are wrong."""
+def _macro_findings(file: ast.File, library: Library) -> list[Diagnostic]:
+    """What is wrong in the macros themselves, whoever calls them."""
+    report = Report()
+    for item in file.items:
+        if isinstance(item, ast.Fn):
+            check_macro(Scope(item, report, library=library), item)
+    return list(report.errors)
+
+
+def _file_findings(file: ast.File) -> list[Diagnostic]:
+    """Names that a file declares twice, and a file without an op."""
     report = Report()
     seen: dict[str, ast.Node] = {}
     for item in file.items:
@@ -114,8 +123,6 @@ def _file_findings(file: ast.File, library) -> list[Diagnostic]:
             note = (seen[item.name].span, "the first one")
             report.add("E112", f"`{item.name}` is declared twice", item.span, notes=(note,))
         seen.setdefault(item.name, item)
-        if isinstance(item, ast.Fn):
-            check_macro(Scope(item, report, library=library), item)
     if not any(isinstance(item, ast.OpDef) for item in file.items):
         help = "`op name<T: float>(x: T[N]) -> y: T[N] { y[n] = ... }`"
         report.add("E101", "there is no `op` here", _end(file), help=help)
