@@ -11,7 +11,6 @@ meaning, or takes other parameters. This folder imports nothing else of tritonge
 """
 
 from tritongen.lib.checks import *
-from tritongen.lib.chunks import *
 from tritongen.lib.coefficients import *
 from tritongen.lib.compilers import *
 from tritongen.lib.copies import *
@@ -24,12 +23,10 @@ from tritongen.lib.functions import *
 from tritongen.lib.inverses import *
 from tritongen.lib.layout import *
 from tritongen.lib.merges import *
-from tritongen.lib.products import *
 from tritongen.lib.references import *
 from tritongen.lib.smooth import *
 from tritongen.lib.tf32 import *
 from tritongen.lib.tuning import *
 from tritongen.lib.views import *
-from tritongen.lib.windows import *
 
 VERSION = 17

@@ -101,10 +101,7 @@ def next_products_behind(a, before_a, b, before_b):
 
 @triton.jit
 def products_behind(x, start, RUN: tl.constexpr):
-    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
-
-    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
-    """
+    """Same as `sums_behind`, of products."""
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_products_behind)[
             1
@@ -122,10 +119,7 @@ def next_nan_max_behind(a, before_a, b, before_b):
 
 @triton.jit
 def nan_max_behind(x, start, RUN: tl.constexpr):
-    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
-
-    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
-    """
+    """Same as `sums_behind`, of maxima that keep NaN."""
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_nan_max_behind)[1]
     else:
@@ -141,10 +135,7 @@ def next_nan_min_behind(a, before_a, b, before_b):
 
 @triton.jit
 def nan_min_behind(x, start, RUN: tl.constexpr):
-    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
-
-    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
-    """
+    """Same as `sums_behind`, of minima that keep NaN."""
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_nan_min_behind)[1]
     else:
@@ -160,10 +151,7 @@ def next_max_behind(a, before_a, b, before_b):
 
 @triton.jit
 def max_behind(x, start, RUN: tl.constexpr):
-    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
-
-    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
-    """
+    """Same as `sums_behind`, of maxima."""
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_max_behind)[1]
     else:
@@ -179,10 +167,7 @@ def next_min_behind(a, before_a, b, before_b):
 
 @triton.jit
 def min_behind(x, start, RUN: tl.constexpr):
-    """The fold of everything behind each element of x, whose runs of RUN elements are in reverse order.
-
-    The halves of a run use the fold of what is behind the whole run, so lanes never exchange elements.
-    """
+    """Same as `sums_behind`, of minima."""
     if RUN == 1:
         return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_min_behind)[1]
     else:

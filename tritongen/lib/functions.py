@@ -1,4 +1,4 @@
-"""Operators and functions that Triton lacks or defines differently from torch: floor division, integer powers, sqrt.
+"""Operators and functions that Triton lacks or defines differently from torch, and those that kernels of a class share.
 
 Each works on f32 and f64, because one kernel source serves both.
 """
@@ -249,6 +249,32 @@ def load_strip(
 
 
 @triton.jit
+def tile_order(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
+    """The row and the column of a tile: GROUP_M rows of tiles run together, so that they share what they read in L2."""
+    group = tile // (GROUP_M * tiles_n)
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+    return tile_m, tile % (GROUP_M * tiles_n) // size_m
+
+
+@triton.jit
+def dot_of_whole(a, b, sum, HALVES: tl.constexpr, PRECISION: tl.constexpr):
+    """sum + a b, for whole numbers a of at most 8 bits. Where HALVES, each b is a product of two numbers of bf16.
+
+    Such a b is the sum of two numbers of bf16, so two products of bf16 are exact. Three of TF32 take three times as long.
+    """
+    if HALVES:
+        whole, high = a.to(tl.bfloat16), b.to(tl.bfloat16)
+        low = b - high.to(tl.float32)
+        # If high is infinite, low is not finite, and the sum would be NaN.
+        low = tl.where(tl.abs(low) < float("inf"), low, 0.0).to(tl.bfloat16)
+        sum = tl.dot(whole, high, sum)
+        return tl.dot(whole, low, sum)
+    else:
+        return tl.dot(a, b, sum, input_precision=PRECISION, out_dtype=sum.dtype)
+
+
+@triton.jit
 def end_of(x, n):
     """x as the end of a loop over n elements, which counts in 32 bits: between 0 and n. An operand may say 2^40 for no end."""
     return tl.minimum(tl.maximum(x, 0), n).to(tl.int32)
@@ -323,3 +349,29 @@ def shift_right(a, b):
     last = a.dtype.primitive_bitwidth - 1
     inside = (b >= 0) & (b <= last)
     return tl.where(inside | (a < 0), a >> tl.where(inside, b, last).to(a.dtype), 0)
+
+
+# ---- windows -------------------------------------------------------------------------------------
+@triton.jit
+def phases(x, RUN: tl.constexpr):
+    """x[:, 0::RUN], x[:, 1::RUN], ...: the elements at each position of a run."""
+    if RUN == 1:
+        return (x,)
+    else:
+        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        evens, odds = phases(even, RUN // 2), phases(odd, RUN // 2)
+        out = ()
+        for k in tl.static_range(RUN // 2):
+            out = out + (evens[k], odds[k])
+        return out
+
+
+@triton.jit
+def taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, PER_THREAD: tl.constexpr):
+    """Elements FIRST, FIRST + STEP, ... of every lane's line, PER_THREAD of them side by side."""
+    if PER_THREAD == 1:
+        return line[FIRST]
+    else:
+        even = taken(line, FIRST, 2 * STEP, PER_THREAD // 2)
+        odd = taken(line, FIRST + STEP, 2 * STEP, PER_THREAD // 2)
+        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])

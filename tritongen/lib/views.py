@@ -1,4 +1,4 @@
-"""Views of tensors of any rank with the three dims that kernels use."""
+"""Views of tensors: of any rank with the three dims that kernels use, and of parts of them."""
 
 from __future__ import annotations
 
@@ -47,3 +47,19 @@ def put_back(results: tuple[torch.Tensor, ...], views: tuple[torch.Tensor, ...])
 def counting(*most: int) -> tl.dtype:
     """The dtype in which kernels divide numbers up to these bounds: tl.int32 if all are below 2e9, else tl.int64, which is slower."""
     return tl.int32 if max(map(abs, most)) < 2_000_000_000 else tl.int64
+
+
+# ---- ops that run for a chunk of a size after another ---------------------------------------------
+def chunk_size(size: int, each: int, most: int = 64 << 20, least: int = 4096) -> int:
+    """How many indices of a size a chunk has, where one takes `each` bytes. Chunks are alike, and at least 1 long.
+
+    `most`: bytes of a chunk, by default about the L2 cache of an H200. `least`: indices of one, whatever their bytes: the
+    terms of the products that sum over them.
+    """
+    count = max(1, -(-size // max(least, most // max(1, each))))
+    return max(1, min(size, -(-size // count // 256) * 256 if count > 1 else size))
+
+
+def chunk_of(x: torch.Tensor | None, dim: int, first: int, chunk: int) -> torch.Tensor | None:
+    """The part of a tensor that a chunk has, which may be shorter at the end; None of None."""
+    return None if x is None else x.narrow(dim, first, min(chunk, x.shape[dim] - first))
