@@ -6,7 +6,7 @@ tests compare all others with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -50,15 +50,7 @@ from tritongen.schedule.row_totals import with_row_totals
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
-PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (
-    undetached,
-    stable,
-    truncating,
-    of_two,
-    stored,
-    factored,
-    in_32_bits,
-)
+PASSES = undetached, stable, truncating, of_two, stored, factored, in_32_bits
 
 
 def plan_op(

@@ -50,9 +50,8 @@ def _scaled_behind(node: ir.Reduce, op: ir.Op) -> ir.Expr:
     numbers = [f for f in factors if isinstance(f, ir.Const) and 0 < abs(f.value) < inf]
     rest = [f for f in factors if f not in numbers]
     own = [free_indices(f) for f in rest]
-    if any(
-        isinstance(f, ir.Read) and ir.kind_of(f.dtype, op) != "float" for f in map(uncast, rest)
-    ):
+    bare = (f for f in map(uncast, rest) if isinstance(f, ir.Read))
+    if any(ir.kind_of(f.dtype, op) != "float" for f in bare):
         return node  # the number makes them floats
     if not numbers or not any(a - b and b - a for a, b in combinations(own, 2)):
         return node

@@ -50,6 +50,11 @@ class Product:
     phases: tuple[Poly, ...] = ()  # how many, of each dim of a transposed convolution
     whole_taps: ir.Binders = ()  # and the taps of all of them
 
+    @property
+    def turned(self) -> Product:
+        """The same with its factors exchanged, and so its rows and columns."""
+        return replace(self, m=self.n, n=self.m, left=self.right, right=self.left)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -276,10 +281,11 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
     if not tests:
         return body
     inside = reduce(lambda a, b: ir.Call("and", (a, b), "bool"), tests)
-    body = ir.with_reads(
-        body,
-        lambda r: r if r.fill is not None else replace(r, fill=False if r.dtype == "bool" else 0),
-    )
+
+    def filled(r: ir.Read) -> ir.Read:
+        return r if r.fill is not None else replace(r, fill=False if r.dtype == "bool" else 0)
+
+    body = ir.with_reads(body, filled)
     return ir.Call("where", (inside, body, ir.Const(read.fill, nest.dtype)), nest.dtype)
 
 

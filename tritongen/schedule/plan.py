@@ -103,6 +103,11 @@ class Level:
     pairs: tuple[Pair, ...] = ()
     stores: tuple[str, ...] = ()  # values over the whole tile that are stored as it walks
 
+    @property
+    def paired(self) -> set[str]:
+        """The folds that are one of a pair."""
+        return {name for pair in self.pairs for name in (pair.first, pair.second)}
+
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
@@ -397,11 +402,9 @@ class Plan:
 
         The steps behind all chunks may compute a value again that the steps of a chunk compute, under the same name.
         """
-        found = {
-            name: frozenset({name} & {o.name for o in self.inner.outputs})
-            for step in self.steps
-            for name in step.stores
-        }
+        outputs = {o.name for o in self.inner.outputs}
+        stored = (name for step in self.steps for name in step.stores)
+        found = {name: frozenset({name} & outputs) for name in stored}
         for at, step in reversed([*enumerate(self.steps, 1)]):
             for name in step.stores:
                 later = (s for s in self.steps[at:] if name in s.touched and name not in s.stores)

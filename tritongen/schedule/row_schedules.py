@@ -82,6 +82,7 @@ def split_variant(
     if not merges and not col.tail:  # very wide rows, read twice: a block a program
         most, near = "256 if strided else 1024", "128 if cols >= 262144 else 16"
     programs = "16" if along else f"({programs} if strided else {near})"
+    ahead = f"2 if strided and {in_wide_words(row)} and {fits} else 1"
     config = (
         *sides,
         ("PARTS", f"spread({programs} * sms, {grid}, min({most}, cdiv(cols, BLOCK)))"),
@@ -89,11 +90,7 @@ def split_variant(
         # Fewer lanes than threads would give their layout to the whole tile.
         *((("PARTS_POW2", "max(PARTS, 256)"),) if len(state) > 1 or writes else ()),
         *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
-        *(
-            (("STAGES", f"2 if strided and {in_wide_words(row)} and {fits} else 1"),)
-            if fits
-            else ()
-        ),
+        *((("STAGES", ahead),) if fits else ()),
         ("num_warps", warps),
     )
     last = Launch(loop.name, (grid, "PARTS"))
@@ -246,11 +243,7 @@ def two_pass_variant(two_pass: KernelPlan, state: State) -> Variant:
 
 
 def across_variant(
-    loop: KernelPlan,
-    state: State,
-    doubles: bool,
-    merge: KernelPlan,
-    part: KernelPlan | None = None,
+    loop: KernelPlan, state: State, doubles: bool, merge: KernelPlan, part: KernelPlan | None = None
 ) -> Variant:
     """Few rows across memory, such as the channels of images stored channels last: each lane keeps its own state.
 
@@ -281,11 +274,8 @@ def across_variant(
     )
     alone = ("PASS", "2"), ("PARTS_POW2", "1"), ("CHUNK", "WRITES"), ("num_warps", "4")
     left = tuple(name for name, _ in state)
-    first = (
-        Launch(part.name, ("PARTS", grid))
-        if part
-        else Launch(loop.name, (grid, "PARTS"), (("PASS", "1"),), part=True, scratch=left)
-    )
+    first = Launch(loop.name, (grid, "PARTS"), (("PASS", "1"),), part=True, scratch=left)
+    first = Launch(part.name, ("PARTS", grid)) if part else first
     launches = (
         first,
         Launch(merge.name, (tiles(row, "MERGE"),)),

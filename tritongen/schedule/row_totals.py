@@ -20,10 +20,8 @@ from tritongen.ir.names import fresh
 from tritongen.schedule.canonical import line_over, read_of
 from tritongen.schedule.members import closure, is_reducer
 
-Nests = tuple[ir.Nest, ...]
 
-
-def with_row_totals(nests: Nests, names: Collection[str]) -> Nests:
+def with_row_totals(nests: ir.Nests, names: Collection[str]) -> ir.Nests:
     lines = {n.name: n for n in nests}
     taken, found = {*names, *(n.name for n in nests)}, list[ir.Nest]()
     for nest in nests:

@@ -41,9 +41,8 @@ def with_stored_factors(
     """The nests, with lines for such factors, and the names of all lines that are to be stored."""
     taken = names_beside(op, nests)
     pointwise = {n.name for n in nests if not is_reducer(n)}
-    heads = {
-        head.name for g in groups if g.kind == "contraction" and g.products == 1 for head in g.heads
-    }
+    single = (g for g in groups if g.kind == "contraction" and g.products == 1)
+    heads = {head.name for g in single for head in g.heads}
     rows: dict[str, set[str]] = {}  # of the kernels that compute a value
     for g in (g for g in groups if g.kind == "fused" and batch_of(g)):
         for n in g.nests:
@@ -86,9 +85,8 @@ def _is_norm(read: ir.Read, nests: dict[str, ir.Nest]) -> bool:
     pointwise = (n for n in nests.values() if not is_reducer(n))
     behind = [line, *(nests[t] for t in leads_to(line.body, pointwise) & nests.keys())]
     folds = [n for n in behind if is_reducer(n) and {*n.box} < {*line.box}]
-    own = {
-        r.tensor for n in behind if n not in folds for r in reads(n.body) if r.tensor not in nests
-    }
+    others = (r.tensor for n in behind if n not in folds for r in reads(n.body))
+    own = set(others) - nests.keys()
     return any(own & tensors_read(n.body) for n in folds)
 
 

@@ -53,9 +53,8 @@ def _stepped(fold: ir.Reduce, binder: ir.Binder, facts: Facts) -> ir.Reduce | No
         rest = numerator(at) - weight * index(binder.index)
         rest = rest if weight == poly(-1) else -rest
         taken = {b.index for b in fold.binders} | indices(at)
-        turn = ir.Binder(
-            fresh(f"{binder.index}_turn", taken), poly(0), floordiv(binder.hi + step - 1, step)
-        )
+        name = fresh(f"{binder.index}_turn", taken)
+        turn = ir.Binder(name, poly(0), floordiv(binder.hi + step - 1, step))
         term = step * (index(turn.index) - floordiv(rest, step)) + rest
         return _walked(fold, binder, turn, term)
     return None
@@ -81,6 +80,5 @@ def _walked(fold: ir.Reduce, binder: ir.Binder, turn: ir.Binder, term: Poly) -> 
     body = substitute_indices(replace(fold, binders=()), known)
     assert isinstance(body, ir.Reduce)
     binders = tuple(turn if b == binder else b for b in fold.binders)
-    return replace(
-        body, binders=binders, guards=(*body.guards, ir.Guard(binder.hi - 1 - term, ">="))
-    )
+    guards = (*body.guards, ir.Guard(binder.hi - 1 - term, ">="))
+    return replace(body, binders=binders, guards=guards)

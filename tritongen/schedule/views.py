@@ -70,11 +70,7 @@ def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...], cuts: Digits = 
 
 
 def views(
-    accesses,
-    dims: Dims,
-    axes: tuple[Axis, ...],
-    facts: Facts,
-    cuts: Digits = (),
+    accesses, dims: Dims, axes: tuple[Axis, ...], facts: Facts, cuts: Digits = ()
 ) -> tuple[View, ...]:
     """A view for every tensor whose accesses (tensor, coords) all use it whole and in the same way.
 

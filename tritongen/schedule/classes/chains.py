@@ -208,8 +208,7 @@ def by_rows(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
         for f in pair.folds
         if len(pair.loops(f)) == 2 and f.fold.op == "sum"
     }
-    taken = names_beside(op, nests)
-    taken |= indices_in(nests)
+    taken = names_beside(op, nests) | indices_in(nests)
     found: list[ir.Nest] = []
     for n in nests:
         if n.name in split:

@@ -61,7 +61,7 @@ def as_multiplied(p: Product) -> Product:
     """
     if p.taps or is_unpacked(p.left, p.m, p.k) or not is_unpacked(p.right, p.n, p.k):
         return p
-    p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left, exchanged=True)
+    p = replace(p.turned, exchanged=True)
     dtype = p.left.dtype
     moved = [f for f in factors_of(p.left) if is_of_group(f, p.m)]
     rest = [f for f in factors_of(p.left) if f not in moved]
@@ -100,20 +100,18 @@ def _several(heads, members, virtual, facts) -> Group | None:
 
 def aligned(p: Product, first: Product, facts) -> Product | None:
     """The product with its factors and reduced indices as in the first one."""
-    if names(p.m) == names(first.n) and names(p.n) == names(first.m):
-        p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left)
-    pairs = (p.batch, first.batch), (p.m, first.m), (p.n, first.n)
-    if any(names(x) != names(y) for x, y in pairs) or p.taps or len(p.k) != len(first.k):
+
+    def box(p: Product) -> list[list[str]]:
+        return [[b.index for b in part] for part in (p.batch, p.m, p.n)]
+
+    p = p.turned if box(p.turned) == box(first) else p
+    if box(p) != box(first) or p.taps or len(p.k) != len(first.k):
         return None
     if not all(same(facts, a.hi, b.hi) for a, b in zip(p.k, first.k, strict=True)):
         return None
     values = {a.index: index(b.index) for a, b in zip(p.k, first.k, strict=True)}
     left, right = (substitute_indices(side, values) for side in (p.left, p.right))
     return replace(p, k=first.k, left=left, right=right)
-
-
-def names(binders: ir.Binders) -> list[str]:
-    return [b.index for b in binders]
 
 
 def with_loops(group: Group, facts: Facts) -> Group:
@@ -229,7 +227,7 @@ def _with_taps(product: Product) -> Product | str:
     if left and right:
         return "both factors slide a window"
     if right:
-        product = replace(product, m=product.n, n=product.m, left=product.right, right=product.left)
+        product = product.turned
     taps = tuple(b for b in product.k if b.index in left | right)
     return replace(product, taps=taps, k=tuple(b for b in product.k if b not in taps))
 

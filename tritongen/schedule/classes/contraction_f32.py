@@ -119,15 +119,11 @@ def computed(kernel: KernelPlan) -> Variant:
 
     1024 times 512 x 1024 x 512: 7.7 ms in these tiles, 17.7 with both factors split in registers.
     """
-    large = (
-        f"{kernel.times}M * N * K >= 2**28 and 2 * {kernel.times}cdiv(M, 64) * cdiv(N, 64) > sms"
-    )
+    times = kernel.times
+    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
     why = "rows that are computed, in f32: split in registers, the right operand ahead"
-    config, requires = (
-        tile("128", "128", "32", "8", "3", programs="1"),
-        f"{SPLIT} and stored_bytes == 4",
-    )
-    more = f"{large} and M > 64 and N >= 64"
+    config = tile("128", "128", "32", "8", "3", programs="1")
+    requires, more = f"{SPLIT} and stored_bytes == 4", f"{large} and M > 64 and N >= 64"
     return persistent("presplit_rhs", kernel, requires, why, config, more)
 
 

@@ -86,9 +86,7 @@ def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
     for nest in group.nests[group.products :]:
         if wide & {read.tensor for read in reads(nest.body)}:
             wide.add(nest.name)
-    told = {
-        nest.name for nest in group.nests if nest.name in wide and nest.dtype not in group.bools
-    }
+    told = {n.name for n in group.nests if n.name in wide and n.dtype not in group.bools}
     return tuple(v for v in seen if v.tensor in told & set(stores) and v.runs[-2:] == (m, n))
 
 
@@ -118,9 +116,8 @@ def widened(whole: KernelPlan) -> tuple[Pack, ...]:
     behind = set[str]().union(*(tensors_read(n.body) for n in whole.nests[1:]))
     if whole.products > 1 or len(factors) < len(sides):
         return ()
-    packs = {
-        f.tensor: Pack(f.tensor, tuple(range(len(f.coords))), like="torch.float16") for f in factors
-    }
+    orders = {f.tensor: tuple(range(len(f.coords))) for f in factors}
+    packs = {name: Pack(name, order, like="torch.float16") for name, order in orders.items()}
     return () if packs.keys() & behind else tuple(packs.values())
 
 

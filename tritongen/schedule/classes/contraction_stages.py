@@ -232,17 +232,15 @@ class Memory:
             return stages * k * 4 * (m + n + (m if config.get("LHS") else n))
         m *= SUBTILES if kernel.skeleton == "subtiles" else 1
         copied = {pack.tensor for pack in self.variant.packs if pack.like}  # as what is multiplied
+
+        def each(r: ir.Read, own: Axis) -> float:
+            if r.tensor in copied:
+                return itemsize
+            return self.size(r.dtype, itemsize) / self.share(r, own)
+
         left, right = (
-            asked
-            + sum(
-                (
-                    itemsize
-                    if r.tensor in copied
-                    else self.size(r.dtype, itemsize) / self.share(r, own)
-                )
-                for r in tiles
-            )
-            for own, (tiles, asked) in zip(self.kernel.axes[1:3], self.loaded, strict=True)
+            asked + sum(each(r, own) for r in tiles)
+            for own, (tiles, asked) in zip(kernel.axes[1:3], self.loaded, strict=True)
         )
         columns = n * kernel.products
         if left <= itemsize and right <= itemsize * kernel.products:

@@ -157,10 +157,8 @@ def sides_within(group, most: int) -> dict[str, tuple[int, int]]:
 
     `most` are the terms that a step may have, if not 0.
     """
-    own = [
-        (axis, shared(side, digits), group_along(side, digits))
-        for side, axis, digits in sides_of(group)
-    ]
+    each = sides_of(group)
+    own = [(axis, shared(side, ds), group_along(side, ds)) for side, axis, ds in each]
     if 0 < most < LEAST_UNPACKED or all(count == 1 for _, count, _ in own):
         return {}
     found = dict[str, tuple[int, int]]()
@@ -472,30 +470,18 @@ def by_pointers(kernel: KernelPlan, described: bool, sums: int = 1) -> tuple[Var
         many = f"M > 64 and N > {64 // share} and 5 * {tiles(128, 128)} >= 4 * sms"
         # 1024 x 4096 x 4096 of 4 bits, along rows, on an H200: 250 us, of 32 terms a step 260; 256 rows: 95 and 104.
         deeper = "64" if kernel.exchanged else WIDE
-        medium = (
-            "128",
-            str(128 // share),
-            deeper,
-            "8",
-            staged("4 if itemsize <= 2 else 3", described),
-        )
+        stages = staged("4 if itemsize <= 2 else 3", described)
+        medium = "128", str(128 // share), deeper, "8", stages
         wide = [tiled("medium", "itemsize <= 4", many, "in square tiles", medium)]
         if sums == 1:
             many = f"M > 64 and N > {128 // share} and {tiles(128, 256)} >= sms"
             large = "128", str(256 // share), WIDE, "8", "3"
             wide.insert(0, tiled("large", "itemsize <= 2", many, "in the widest tiles", large))
     deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
-    slim = (
-        "max(16, pow2(M))",
-        f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
-        (
-            no_deeper(kernel, shallow(f"{rows_and_columns(kernel.products)} <= 48", deep))
-            if described
-            else deep
-        ),
-        "4",
-        "4 if M <= 32 else 5",
-    )
+    depth = shallow(f"{rows_and_columns(kernel.products)} <= 48", deep)
+    depth = no_deeper(kernel, depth) if described else deep
+    width = f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}"
+    slim = "max(16, pow2(M))", width, depth, "4", "4 if M <= 32 else 5"
     if kernel.exchanged:
         slim = "64", "max(16, pow2(N))", deep, "4", "4"
     few = "(16 if tma and itemsize <= 2 else 64)" if described else "64"

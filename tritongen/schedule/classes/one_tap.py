@@ -48,10 +48,7 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Ste
     by_planes = _kernel(f"{name}_planes", group, still, places, {}, stores, dims, facts)
     if by_rows is None or by_planes is None:
         return None
-    numbers = (
-        ("images", Axis("still", still).extent),
-        ("places", Axis("places", places).extent),
-    )
+    numbers = ("images", Axis("still", still).extent), ("places", Axis("places", places).extent)
     tests = (
         Sizes("one_tap", asked, tuple(v.tensor for v in by_rows.tiles)),
         Run("as_rows", tuple(orders.items())),
@@ -62,15 +59,10 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Ste
     as_planes = of_convolution("planes", "channels", copied.format(row), places="places")
     one = "one_tap and as_rows and M < 2**31 - 2**16"
     each = "one_tap and places < 2**31 - 2**16"
+    of_image = {"M": "places", "K": "channels", "batches": "images"}
     variants = (
         *_variants("rows", by_rows, one, {"K": "channels"}, as_rows),
-        *_variants(
-            "planes",
-            by_planes,
-            each,
-            {"M": "places", "K": "channels", "batches": "images"},
-            as_planes,
-        ),
+        *_variants("planes", by_planes, each, of_image, as_planes),
     )
     kernels, why = (by_rows, by_planes), "a window of one tap that stays in place"
     return Step(name, "contraction", why, stores, numbers, kernels, variants, tests=tests)
@@ -182,11 +174,7 @@ def _kernel(
 
 
 def _variants(
-    kind: str,
-    kernel: KernelPlan,
-    when: str,
-    names: dict[str, str],
-    estimate: Estimate,
+    kind: str, kernel: KernelPlan, when: str, names: dict[str, str], estimate: Estimate
 ) -> tuple[Variant, ...]:
     """Some variants of a contraction, each under one condition more, with this step's names for its sizes."""
 

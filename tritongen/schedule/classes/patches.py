@@ -86,12 +86,10 @@ def by_patches(
     # 256 x 128 beside stores of an element each spills: 303 channels of 248 x 62 x 287 253 us, by `taps` 77 (H100).
     whole = f" and {uneven} == 0" if uneven else ""
     many = f"{times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms"
+    tall = f"itemsize <= 2 and N > 64 and padded % 64 == 0{whole} and {many}"
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
     config = (
-        (
-            "BLOCK_M",
-            f"256 if itemsize <= 2 and N > 64 and padded % 64 == 0{whole} and {many} else 128",
-        ),
+        ("BLOCK_M", f"256 if {tall} else 128"),
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
         ("BLOCK_K", f"min(128 // itemsize, {depth})"),
         ("FLAT", "False" if plan.lets else short),

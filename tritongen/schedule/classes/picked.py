@@ -28,9 +28,8 @@ def with_picked(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
             for r in reads(n.body):
                 if r.tensor in own and n.name not in own and r not in sums:
                     if picked := _as_sum(r, own[r.tensor], pair.indices):
-                        sums[r] = replace(
-                            picked, name=fresh(f"{r.tensor}_at", taken), part_of=n.line
-                        )
+                        name = fresh(f"{r.tensor}_at", taken)
+                        sums[r] = replace(picked, name=name, part_of=n.line)
         if sums:
             return _with_sums(nests, sums)
     return nests

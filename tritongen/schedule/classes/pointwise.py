@@ -23,23 +23,21 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     found = nest.classify(members, virtual, by_name, facts)
     ends = {b.index: b.hi for b in members[0].box}
-    if found is None or any(
-        not same(facts, ends[b.index], b.hi) for n in members[1:] for b in n.box
-    ):
+    every = (b for n in members[1:] for b in n.box)
+    if found is None or not all(same(facts, ends[b.index], b.hi) for b in every):
         return None
     return replace(found, kind="pointwise")
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
-    whole = (Axis("i", group.row),)
-    seen = views(accesses(group.nests, stores, dims), dims, whole, facts)
-    touched = [*accesses(group.nests, stores, dims)]
+    whole, touched = (Axis("i", group.row),), [*accesses(group.nests, stores, dims)]
+    seen = views(touched, dims, whole, facts)
     box = tuple(index(b.index) for b in group.row)
     merged = all(len(v.runs) == 1 and len(v.runs[0]) == len(box) for v in seen)
     if merged and len(seen) == len({t for t, _ in touched}) and all(c == box for _, c in touched):
         return _flat(name, group, stores, whole, seen)
-    return _tile(name, group, stores, dims, facts)
+    return _tile(name, group, stores, touched, dims, facts)
 
 
 def _flat(name, group, stores, axes, seen) -> Step:
@@ -105,9 +103,8 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     # A tensor without the last dim has one element for each line along that dim. Tensors with the same dims share an axis.
     without = [at for _, at in merged if at and len(group.row) - 1 not in at]
     names = {at: f"line{k or ''}" for k, at in enumerate(dict.fromkeys(without))}
-    lines = {
-        at: Axis(name, (replace(digits[-1], index=f"{name}_at"),)) for at, name in names.items()
-    }
+    own = ((at, name, replace(digits[-1], index=f"{name}_at")) for at, name in names.items())
+    lines = {at: Axis(name, (digit,)) for at, name, digit in own}
     along = {t: (*axes[:2], lines.get(at, axes[2])) for t, at in merged}
     places = {t: tuple(index(a.digits[0].index) for a in own) for t, own in along.items()}
     place = tuple(index(d.index) for d in digits)
@@ -118,13 +115,11 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     kernel = KernelPlan(f"{name}_strided", "strided", axes, nests, stores, seen)
     # bias_add, us with 4,096 elements in 8 warps and as here: f32 184 x 955 x 288 147 and 102, bf16 128 x 80 x 1254 37 and 28.
     elements = "(4096 if transposed else 1024)"
-    widths = (
-        "max(64, 4096 // max(1, middle))",
-        "max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))",
-    )
+    square = "max(64, 4096 // max(1, middle))"
+    other = "max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))"
     config = (
         # If the middle dim is short, the square takes more of the last dim, so that no lane is idle.
-        ("BLOCK", f"pow2(max(1, min(inner, {widths[0]} if transposed else {widths[1]})))"),
+        ("BLOCK", f"pow2(max(1, min(inner, {square} if transposed else {other})))"),
         ("ROWS", f"pow2(max(1, min(middle, {elements} // BLOCK)))"),
         ("OUTER", f"pow2(max(1, min(outer, {elements} // (BLOCK * ROWS))))"),
         ("num_warps", "8 if transposed else 2"),
@@ -149,8 +144,7 @@ def _over(
     return replace(nest, box=box, coords=place if nest.coords else ())
 
 
-def _tile(name, group, stores, dims, facts) -> Step:
-    touched = list(accesses(group.nests, stores, dims))
+def _tile(name, group, stores, touched, dims, facts) -> Step:
     if (merged := _merged_dims(group, stores, touched, dims)) is not None:
         return _strided(name, group, stores, merged)
     split = _column_digits(group, touched, dims, facts)

@@ -48,17 +48,16 @@ def as_ragged(head: ir.Nest, virtual, facts: Facts) -> Product | None:
         inner = replace(head, box=(*head.box, segment), body=body)
         product = contraction.as_product(inner, virtual, facts)
         found = None if product is None or product.taps else by_segments(product, segment)
-        if found is not None and any(
-            all(says(g, segment, found) for g in fold.guards) for says in (ends_rows, ends_segments)
-        ):
-            return found
+        for says in (ends_rows, ends_segments):
+            if found is not None and all(says(g, segment, found) for g in fold.guards):
+                return found
     return None
 
 
 def by_segments(p: Product, segment: ir.Binder) -> Product | None:
     """The product with a loop over the segments, and one index of rows."""
     if segment in p.m:  # rows are what has no factor of its own in each segment
-        p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left)
+        p = p.turned
     batch, n = (tuple(b for b in part if b != segment) for part in (p.batch, p.n))
     if len(p.m) != 1 or not n:
         return None
@@ -69,12 +68,8 @@ def ends_rows(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
     """Whether it says where the rows of a segment begin or end."""
     rest = beside(guard.poly, p.m[0].index)
     own = {segment.index, *(b.index for b in p.batch)}
-    return (
-        guard.op == ">="
-        and rest is not None
-        and segment.index in indices(rest)
-        and indices(rest) <= own
-    )
+    used = indices(rest) if rest is not None and guard.op == ">=" else set()
+    return segment.index in used and used <= own
 
 
 def ends_segments(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:

@@ -249,8 +249,8 @@ def _beside_box(step: Step, line: Poly, box: Step) -> Step:
 
 def _by_lane(level: Level) -> bool:
     """Whether each lane may keep a state of its own for all folds."""
-    paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
-    return paired == set(level.folds) and all(KINDS[pair.kind].by_lane for pair in level.pairs)
+    kinds = (KINDS[pair.kind] for pair in level.pairs)
+    return level.paired == set(level.folds) and all(kind.by_lane for kind in kinds)
 
 
 def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
@@ -300,13 +300,9 @@ def is_alone(group) -> bool:
 
 def _has_columns(touched, group) -> bool:
     """Whether some operand is the same for all rows (a gain, a bias), and a value over the tile is stored."""
-    used = [set().union(*map(indices, coords)) for _, coords in touched]
-    tile = group.rows | group.cols
-    return (
-        bool(group.row)
-        and any(u and u <= group.cols for u in used)
-        and any(u and u >= tile for u in used)
-    )
+    used = [u for _, coords in touched if (u := set().union(*map(indices, coords)))]
+    alike = any(u <= group.cols for u in used) and any(u >= group.rows | group.cols for u in used)
+    return bool(group.row) and alike
 
 
 def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
@@ -318,11 +314,10 @@ def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
 
 def level_state(level: Level, by_name: dict[str, ir.Nest]):
     """(name, dtype) of the values that one part of a row stores for all folds of a level."""
-    paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
     for pair in level.pairs:
         yield from ((name, "compute") for name in state_of(pair))
     for name in level.folds:
-        if name not in paired:
+        if name not in level.paired:
             yield from fold_state(by_name[name])
 
 

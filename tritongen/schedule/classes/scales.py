@@ -51,12 +51,8 @@ def scaled(product: Product, dtype: str, facts: Facts) -> ir.Expr | None:
 
 def group_of(factor: ir.Expr, k: str) -> Poly | None:
     """How many terms share a factor that speaks of k as `k // group` alone."""
-    found = {
-        atom.den
-        for p in coordinates(factor)
-        for atom in walk(p)
-        if isinstance(atom, Floor) and atom.num == index(k)
-    }
+    atoms = (atom for p in coordinates(factor) for atom in walk(p))
+    found = {a.den for a in atoms if isinstance(a, Floor) and a.num == index(k)}
     if len(found) != 1 or any(k in indices(without_quotients(p, k)) for p in coordinates(factor)):
         return None
     return found.pop()

@@ -220,10 +220,8 @@ def _plain(name, sums, group: Group, stores, box_axes, add: Added, when: tuple[s
     shapes = _shapes(sums)
     scratch = ((n.name, n.dtype, shapes[n.name]) for n in sums if n.name not in stores)
     zeroed = ((name, name) for name in added)
-    return kernels, [
-        *variants,
-        _variant("scatter", sums, why, when, launches, scratch, zeroed, (), config),
-    ]
+    whole = _variant("scatter", sums, why, when, launches, scratch, zeroed, (), config)
+    return kernels, [*variants, whole]
 
 
 def _shapes(sums) -> dict[str, tuple[str, ...]]:
@@ -284,9 +282,9 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     - index_add in f32 of 4,000 terms of 9,000 x 333, which fits in L2: 33 (28; 20)
     """
     places, binders = targets(sums[0]), sums[0].fold.binders
-    if any(targets(n) != places or n.name in stores for n in sums) or any(
-        b.lo.terms for b in (*binders, *sums[0].box)
-    ):
+    if any(targets(n) != places or n.name in stores for n in sums):
+        return (), ()
+    if any(b.lo.terms for b in (*binders, *sums[0].box)):
         return (), ()
     if any(indices(p) - sums[0].reduced for p in places.values()):
         return (), ()
@@ -333,13 +331,9 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     )
     extents = {b: f"extent_{sums[0].coords.index(index(b.index))}" for b in sums[0].box}
     beside = tuple(extents[b] for b in sums[0].box if b not in named)
-    scratch = (
-        (last.name, "i64", tuple(extents[b] for b in named)),
-        *(
-            (name, n.dtype, ("max(0, terms)", *beside))
-            for name, n in zip(kept_sums, sums, strict=True)
-        ),
-    )
+    kept = ((n.dtype, ("max(0, terms)", *beside)) for n in sums)
+    scratch = [(last.name, "i64", tuple(extents[b] for b in named))]
+    scratch += [(name, *own) for name, own in zip(kept_sums, kept, strict=True)]
     why = "few terms: sums of the places that they name, and no others"
     when = ("points * width <= places and places >= 1 << 23",)
     zeroed = ((tensor, tensor) for tensor, *_ in scratch)

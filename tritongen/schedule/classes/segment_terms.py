@@ -125,9 +125,8 @@ def with_term(
 ) -> tuple[ir.Nests, tuple[Walk, ...]]:
     """The lines and the term as one, the last; and how all their indices are walked."""
     known, taken = {w.index for w in walks}, names_in((*lines, sum_))
-    inner = tuple(
-        b for b in sum_.fold.binders if any(b.index == w.index for w in walks if w.block == "INNER")
-    )
+    within = {w.index for w in walks if w.block == "INNER"}
+    inner = tuple(b for b in sum_.fold.binders if b.index in within)
     points = [w for w in walks if w.block != "INNER"]
     nests, again = list(lines), dict[str, str]()
 

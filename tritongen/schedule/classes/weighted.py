@@ -30,9 +30,8 @@ def with_weighted(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[
     taken = names_beside(op, nests)
     split = {n.name: two for n in nests if (two := _in_two(n, op, taken))}
     changed = tuple(line for n in nests for line in split.get(n.name, (n,)))
-    inside = (
-        frozenset().union(*(pair.inside for pair in pairs(op, changed, facts))) if split else ()
-    )
+    found = pairs(op, changed, facts) if split else ()
+    inside = frozenset[str]().union(*(pair.inside for pair in found))
     split = {name: two for name, two in split.items() if two[0].name in inside}
     return tuple(line for n in nests for line in split.get(n.name, (n,)))
 
@@ -48,10 +47,8 @@ def _in_two(n: ir.Nest, op: ir.Op, taken: set[str]) -> tuple[ir.Nest, ir.Nest] |
         if len(mine) != 2 or not rest or own.lo.terms:
             continue
         left, right = (free_indices(f) & kept for f in mine)
-        weighed = any(
-            free_indices(f) & (left - right) and free_indices(f) & (right - left) for f in rest
-        )
-        if not weighed:
+        used = map(free_indices, rest)
+        if not any(own & (left - right) and own & (right - left) for own in used):
             continue
         others = tuple(b for b in n.fold.binders if b is not own)
         reached = free_indices(mine[0]) | free_indices(mine[1])

@@ -202,13 +202,9 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
 def line_of(group: Group, dims) -> Poly:
     """How long the line is that the lanes run along in the first operand that has one."""
     lane = group.row[-1].index
-    return next(
-        dims[read.tensor][k]
-        for n in group.nests
-        for read in reads(n.body)
-        for k, c in enumerate(read.coords)
-        if {lane} < indices(c)
-    )
+    every = (r for n in group.nests for r in reads(n.body))
+    found = ((r.tensor, k) for r in every for k, c in enumerate(r.coords) if {lane} < indices(c))
+    return next(dims[tensor][k] for tensor, k in found)
 
 
 def is_gathered(nest: ir.Nest) -> bool:
