@@ -74,9 +74,7 @@ class Addressing(Parameters):
         self.lets = dict(kernel.lets)
         self.known: set[str] = set()  # told sizes of which a loop's terms are made
         self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
-        self.divides_in = (
-            ""  # the constexpr that holds the dtype of divisions, if the kernel has one
-        )
+        self.divides_in = ""  # the constexpr with the dtype of divisions, if the kernel has one
         self.divided: dict[Poly, None] = {}  # bounds of the numbers in these divisions
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
@@ -229,18 +227,13 @@ class Addressing(Parameters):
 
     def _plainly_not_negative(self, p: Poly) -> bool:
         maybe_below = {c.name for c in self.op.constants} | self.may_be_negative
-        return all(
-            value > 0
-            and all(
-                isinstance(atom, (Sym, Idx))
-                and atom.name not in maybe_below
-                or isinstance(atom, Floor)
-                and self._plainly_not_negative(atom.num)
-                and self._plainly_not_negative(atom.den)
-                for atom, _ in monomial
-            )
-            for monomial, value in p.terms
-        )
+
+        def is_plain(atom: Atom) -> bool:
+            if isinstance(atom, Floor):
+                return all(map(self._plainly_not_negative, (atom.num, atom.den)))
+            return isinstance(atom, (Sym, Idx)) and atom.name not in maybe_below
+
+        return all(value > 0 and all(is_plain(a) for a, _ in factors) for factors, value in p.terms)
 
     def extent(self, p: Poly, wish: str) -> str:
         """An argument that holds the extent of an axis; a line of the kernel where it depends on its program."""
@@ -445,10 +438,8 @@ class Addressing(Parameters):
         """
         parts = affine(p)
         weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}
-        axes = {
-            self.axis_of[name].name: self.axis_of[name] for name in weights if name in self.axis_of
-        }
-        for axis in axes.values():
+        axes = (self.axis_of[name] for name in weights if name in self.axis_of)
+        for axis in {axis.name: axis for axis in axes}.values():
             run = axis.names
             if len(run) == 1 or any(d.index not in weights or d.lo.terms for d in axis.digits):
                 continue
@@ -533,10 +524,8 @@ class Addressing(Parameters):
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)
         if checks:
-            parts = [mask] if mask else []
-            mask = " & ".join(
-                c if " & " in c or c.isidentifier() else f"({c})" for c in [*parts, *checks]
-            )
+            every = [*([mask] if mask else []), *checks]
+            mask = " & ".join(c if " & " in c or c.isidentifier() else f"({c})" for c in every)
         options = f", mask={mask}" if mask else ""
         held = read.fill if checked else self.fill.get(read.tensor)
         if mask and held is not None:

@@ -138,14 +138,12 @@ def _table(step: Step, compared: list[Variant], more: bool) -> list[str]:
         return []
     sizes, others = shared(step)
     model = compared[0].estimate.model  # type: ignore[union-attr]
+    columns = wrap(f"variant, may it run, its config, {COLUMNS[model]}", 90)
     return [
         *call_lines("call = ", [f"({', '.join(sizes)})", *others]),
         f"{'found =' if more else 'return'} lib.least(",
         f"    lib.{model}, call,",
-        *(
-            f"    # {line}"
-            for line in wrap(f"variant, may it run, its config, {COLUMNS[model]}", 90)
-        ),
+        *(f"    # {line}" for line in columns),
         *indented(line for variant in compared for line in _row(variant)),
         ")  # fmt: skip",
         *(("if found:", "    return found") if more else ()),

@@ -130,9 +130,7 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
                 match part:
                     case ast.Name(id=word):
                         yield word
-                    case ast.Call(
-                        func=ast.Subscript() | ast.Call() | ast.Name(id="dict"), keywords=given
-                    ):
+                    case ast.Call(ast.Subscript() | ast.Call() | ast.Name("dict"), _, given):
                         yield from (k.arg for k in given if k.arg)
 
 
@@ -141,9 +139,7 @@ def _bound(nodes: Iterable[ast.AST]) -> set[str]:
     bound = set()
     for node in nodes:
         match node:
-            case (
-                ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name)
-            ):
+            case ast.Name(name, ast.Store()) | ast.arg(name) | ast.FunctionDef(name):
                 bound.add(name)
     return bound
 

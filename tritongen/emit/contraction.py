@@ -34,18 +34,14 @@ from tritongen.emit.parameters import TRITON_DTYPES
 from tritongen.emit.product_view import Factor, Output, ProductView, Scale, Sum, Value
 from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.text import bytes_of
-from tritongen.emit.tiles import view
+from tritongen.emit.tiles import name_axis, view
 from tritongen.emit.unpacking import Unpacking
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, indices, symbols, walk
 from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.classes.contraction_operands import (
-    WHOLE,
-    storage_dtype,
-    stored_as,
-)
+from tritongen.schedule.classes.contraction_operands import WHOLE, storage_dtype, stored_as
 
 AXES = ("batch", "m", "n", "k", "tap")  # as templates call what walks them
 PLURALS = {"batch": "batches", "tap": "taps", "segment": "segment_count"}
@@ -131,9 +127,7 @@ def open_axes(writer: KernelWriter, names: tuple[str, ...] = AXES) -> dict[str, 
     """The spec's indices by the template's axes: m is [BLOCK_M, 1], n is [1, BLOCK_N], k is either. Returns their extents."""
     size = {}
     for axis, name in zip(writer.kernel.axes, names, strict=False):
-        if len(axis.digits) == 1:
-            writer.index[axis.digits[0].index] = name
-        writer.axis_var[axis.name] = name
+        name_axis(writer, axis, name)
         if axis.digits:
             wish = name.upper() if name in ("m", "n", "k") else PLURALS[name]
             size[name] = writer.extent(axis.extent, wish)

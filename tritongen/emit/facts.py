@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.kernel_writer import Context
-from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
+from tritongen.emit.matrices import SIDES, matrix_order, matrix_text, permuted
 from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import stride_along
-from tritongen.emit.strips import ends_text, image_of_strips
+from tritongen.emit.strips import ends_text, sides_of
 from tritongen.emit.text import bare, launch_text, tuple_text, wrap_text
 from tritongen.ir.algebra import indices, poly
 from tritongen.ir.free import reads
@@ -128,7 +128,7 @@ def tested(test: Order | Run | Sizes) -> str:
 def is_stepped(kernel: KernelPlan) -> bool:
     """Whether a patch or a strip takes only every second place of an image, or fewer."""
     if kernel.skeleton == "strips":
-        seen: tuple[Dim, ...] | None = image_of_strips(kernel)[1]
+        seen: tuple[Dim, ...] | None = sides_of(kernel)[0][1]
     else:
         image = operand(kernel.nests[0].fold.factors[0])
         seen = None if image is None else walked(image, kernel.axes[1], kernel.axes[3])
@@ -239,14 +239,9 @@ def _stride(step: Step, view: View, run: int) -> str:
     if (digit := view.runs[run][-1]) == BATCH:
         return ""
     nests = [n for k in step.kernels for n in k.nests]
-    coords = next(
-        coords
-        for coords in (
-            *(n.coords for n in nests if n.name == view.tensor),
-            *(r.coords for n in nests for r in reads(n.body) if r.tensor == view.tensor),
-        )
-        if any(digit in indices(c) for c in coords)
-    )
+    places = [n.coords for n in nests if n.name == view.tensor]
+    places += [r.coords for n in nests for r in reads(n.body) if r.tensor == view.tensor]
+    coords = next(own for own in places if any(digit in indices(c) for c in own))
     return stride_along(view.tensor, coords, digit)
 
 
@@ -256,13 +251,6 @@ def pack_source(pack: Pack) -> str:
         return pack.tensor
     at, parts = pack.split
     return f"{pack.tensor}.unflatten({at}, ({', '.join(map(launch_text, parts))}))"
-
-
-def permuted(order: tuple[int, ...]) -> str:
-    """A tensor's dims in this order, on the host; nothing for none, or where they are so."""
-    if order == tuple(range(len(order))):
-        return ""
-    return f".permute({', '.join(map(str, order))})"
 
 
 def counted_text(step: Step) -> str:

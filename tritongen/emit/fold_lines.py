@@ -141,7 +141,8 @@ def fold_resident(
         place_resident(writer, nest, mask_redundant)
         return
     said = {*writer.context.user_names, *writer.kernel.stores}
-    named = nest.name in said or uses(writer, nest.name) != 1
+    every = [r.tensor for n in writer.kernel.nests for r in reads(n.body)]
+    named = nest.name in said or every.count(nest.name) != 1
     with writer.computing(nest.name if named else nest.line):
         out = end_text(writer, nest, term(writer, nest, mask_redundant)[0], axis)
     if named:
@@ -168,7 +169,3 @@ def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) ->
     writer.line(f"{best}, {nest.name} = {end_text(writer, nest, f'{value}, {place}')}")
     writer.line(f"{nest.name} = {found(writer, nest, nest.name)}.to(tl.int64)")
     writer.values[nest.name] = (nest.name, ATOM)
-
-
-def uses(writer: KernelWriter, name: str) -> int:
-    return sum(r.tensor == name for n in writer.kernel.nests for r in reads(n.body))

@@ -33,11 +33,8 @@ def format_source(source: str) -> str:
             while last > first and lines[last - 1].lstrip()[:1] in ("", "#"):
                 last -= 1  # between a head and its body
             own = lines[first - 1 : last]
-            if (
-                own[-1].endswith("# fmt: skip")
-                or own[0].lstrip().startswith('"""')
-                and first == last
-            ):
+            is_doc = first == last and own[0].lstrip().startswith('"""')
+            if is_doc or own[-1].endswith("# fmt: skip"):
                 continue  # which black leaves alone
             if is_torch or any(len(line) > LINE_LENGTH or SPELLED.search(line) for line in own):
                 changed[first, last] = _by_black("\n".join(own)).splitlines()

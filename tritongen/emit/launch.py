@@ -11,14 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tritongen.emit.choose import ChooseView, assigned, choose_view, rule_text
-from tritongen.emit.facts import (
-    computes_wide,
-    counted_text,
-    fact_lines,
-    known_wide,
-    pack_source,
-    permuted,
-)
+from tritongen.emit.facts import computes_wide, counted_text, fact_lines, known_wide, pack_source
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.launches import (
     Call,
@@ -32,14 +25,8 @@ from tritongen.emit.launches import (
     stand_ins,
     with_parts,
 )
-from tritongen.emit.matrices import matrix_text
-from tritongen.emit.merged import (
-    flat_lines,
-    is_scratch,
-    merge_lines,
-    one_batch,
-    put_back_lines,
-)
+from tritongen.emit.matrices import matrix_text, permuted
+from tritongen.emit.merged import flat_lines, is_scratch, merge_lines, one_batch, put_back_lines
 from tritongen.emit.sizes import at_least_0, names_read, size_lines, whole
 from tritongen.emit.text import launch_text, tuple_text
 from tritongen.emit.view import KernelView, call_lines, indented
@@ -61,10 +48,7 @@ LAUNCH_WORDS = frozenset(
     self stream specialization specialize_impl supported_fp8_dtypes warmup warp_size waves_per_eu""".split()
 )
 TORCH_DTYPES = {d.name: f"torch.{d.torch}" for d in DTYPES.values()}
-
 LONG = 92  # characters that a line of a branch has room for
-
-
 LAUNCHED = re.compile(r"^ *(\w+)\[(?:grid|\()", re.MULTILINE)
 Branches = tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
 
@@ -121,18 +105,8 @@ def launch_view(
     precision = precision_lines(step, kernels)
     lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
-    body = [
-        *countable_lines(step),
-        *shaped,
-        *one_batch_lines,
-        *view_lines,
-        *precision,
-        *facts,
-        *call,
-        *entries,
-        *lines,
-        *packing,
-    ]
+    body = [*countable_lines(step), *shaped, *one_batch_lines, *view_lines, *precision, *facts]
+    body += [*call, *entries, *lines, *packing]
     closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
     said = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])  # but for tests
     opening = opening_lines(context.measured, said, measured_by(context, step))
@@ -409,10 +383,7 @@ def batch_lines(op: ir.Op, text: str) -> list[str]:
     if not counted and not re.search(r"\bbatch_shape\b", text):
         return []
     source = next((o for o in op.outputs if ir.BATCH_SIZE in o.dims), None)
-    if source is not None:
-        shape = batch_slice(source)
-    else:
-        shape = broadcast_text(spanning(op))
+    shape = batch_slice(source) if source is not None else broadcast_text(spanning(op))
     if not re.search(r"\bbatch_shape\b", text):
         return [f"batch = math.prod({shape})"]
     return [f"batch_shape = {shape}", *(["batch = math.prod(batch_shape)"] if counted else [])]
@@ -432,10 +403,8 @@ def countable_lines(step: Step) -> list[str]:
 
 def is_counted(walk: Walk) -> bool:
     """Whether a walk goes over a size in blocks."""
-    in_blocks = walk.how in ("tile", "loop") and bool(walk.block)
-    return (
-        in_blocks and walk.extent != PARTS and bool(symbols(walk.extent)) and is_size(walk.extent)
-    )
+    p, in_blocks = walk.extent, walk.how in ("tile", "loop") and bool(walk.block)
+    return in_blocks and p != PARTS and bool(symbols(p)) and is_size(p)
 
 
 def precision_lines(step: Step, kernels: dict[str, KernelView]) -> list[str]:
@@ -550,13 +519,8 @@ def scratch_lines(
             made = f"torch.empty_like({example}, dtype={dtype})"
         else:
             # What is a result of the op has the batch dims of one.
-            flat = one_batch(context, nest.name)
-            sizes = tuple_text(
-                [
-                    "*batch_shape" if d == ir.BATCH_SIZE and not flat else at_least_0(d)
-                    for d in nest.dims
-                ]
-            )
+            batch = None if one_batch(context, nest.name) else ir.BATCH_SIZE
+            sizes = tuple_text(["*batch_shape" if d == batch else at_least_0(d) for d in nest.dims])
             made = f"torch.{filled}({sizes}, dtype={dtype}, device={first}.device)"
         asked = f" if {where[nest.name]} else None" if where.get(nest.name) else ""
         lines.append(f"{nest.name} = {made}{asked}")

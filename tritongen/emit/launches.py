@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 from tritongen.emit.choose import rule_text
@@ -125,11 +126,8 @@ def call_of(
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
     some = stand_ins(context, step)
     plain = [f"{a} if asked[{some.index(a)}] else None" if a in some else a for a in plain]
-    positional = strides_together(
-        plain,
-        lambda t: rank_of(context, step, kernel.name, t),
-        context.left_out.difference(some),
-    )
+    rank = partial(rank_of, context, step, kernel.name)
+    positional = strides_together(plain, rank, context.left_out.difference(some))
     # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
     constants = (*(a for a in kernel.arguments if "=" in a), "enable_fp_fusion=True")
     return Call(

@@ -164,11 +164,8 @@ class LoopWriter(FrameWriter):
         if not loop.part:
             return "0", extent, []
         size, part = walk.block, self.variables[loop.part]
-        blocks = (
-            f"lib.blocks({extent}, PARTS * {size}) * {size}"
-            if size
-            else f"lib.blocks({extent}, PARTS)"
-        )
+        times = f" * {size}" if size else ""
+        blocks = f"lib.blocks({extent}, PARTS{times}){times}"
         chunk = self.assigned_in(-1, "chunk", blocks)
         first = self.assigned_in(-1, "first", f"{part}.to(tl.int32) * {chunk}")
         stop = self.variable(self.fresh("part_stop" if loop.within else "stop"))

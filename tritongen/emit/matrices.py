@@ -19,9 +19,13 @@ def matrix_order(kernel: KernelPlan, tile: View, axes: tuple[str, str]) -> list[
 
 def matrix_text(tensor: str, order: list[int]) -> str:
     """The tensor with its dims in this order, on the host."""
-    straight = list(range(len(order)))
-    if order == straight:
-        return tensor
-    if order == [*straight[:-2], *reversed(straight[-2:])]:
-        return f"{tensor}.mT"
-    return f"{tensor}.permute({', '.join(map(str, order))})"
+    rank = len(order)
+    turned = order == [*range(rank - 2), rank - 1, rank - 2]
+    return f"{tensor}.mT" if turned else f"{tensor}{permuted(tuple(order))}"
+
+
+def permuted(order: tuple[int, ...]) -> str:
+    """A tensor's dims in this order, on the host; nothing for none, or where they are so."""
+    if order == tuple(range(len(order))):
+        return ""
+    return f".permute({', '.join(map(str, order))})"

@@ -8,6 +8,7 @@ op, and `library.py` what all modules share.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Set
 from types import SimpleNamespace
 
@@ -18,34 +19,28 @@ from tritongen.emit.op_view import environment, op_view
 from tritongen.emit.quoted import in_docstring, quoted, shown
 from tritongen.faults import doing
 
-# The origin of the names that a module may use: Python, other packages, and tritongen.
-IMPORTS = (
-    {
-        "functools": "import functools",
-        "inspect": "import inspect",
-        "math": "import math",
-        "re": "import re",
-        "threading": "import threading",
-        "Callable": "from collections.abc import Callable",
-        "Iterable": "from collections.abc import Iterable",
-        "Mapping": "from collections.abc import Mapping",
-        "dataclass": "from dataclasses import dataclass",
-        "cache": "from functools import cache",
-        "SimpleNamespace": "from types import SimpleNamespace",
-        "Any": "from typing import Any",
-    },
-    {
-        "torch": "import torch",
-        "triton": "import triton",
-        "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
-        "backends": "from triton.backends import backends",
-        "tl": "import triton.language as tl",
-        "libdevice": "from triton.language.extra import libdevice",
-        "InterpretedFunction": "from triton.runtime.interpreter import InterpretedFunction",
-        "TensorDescriptor": "from triton.tools.tensor_descriptor import TensorDescriptor",
-    },
-    {"lib": "from tritongen import lib", "runtime": "from tritongen import runtime"},
-)
+# Where the names are from that a module may use: Python, other packages, and tritongen. A module has what it says of them.
+IMPORTS = """import functools
+import inspect
+import math
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.backends import backends
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tritongen import lib, runtime"""
 
 
 def module_source(
@@ -56,7 +51,7 @@ def module_source(
     allow.walk(body)
     code = "\n\n\n".join(library.inlined(body)) if standalone else body
     said = {n.id for n in walked.names(walked.parsed(code))}
-    scopes.check_names(code, said & {name for table in IMPORTS for name in table})
+    scopes.check_names(code, said & {*re.findall(r"\w+(?=,|$)", IMPORTS, re.MULTILINE)})
     walked.parsed.cache_clear()  # a tree is most of what a search for garbage would look at
     doc = _docstring(title, source_name, text, items)
     allow.check_docstring(doc)
@@ -103,14 +98,13 @@ def _check_reuse(items: Iterable[OpPlans], taken: Mapping[str, str]) -> None:
 
 
 def _imports(said: Set[str]) -> str:
-    """A paragraph of each table, a module of which several names are imported in one line."""
+    """The lines of IMPORTS, with the names that are said."""
     paragraphs = []
-    for table in IMPORTS:
-        lines: dict[str, list[str]] = {}
-        for name in table:
-            if name in said:
-                module, _, member = table[name].partition(" import ")
-                lines.setdefault(module, []).extend([member] if member else [])
-        shown = [f"{m} import {', '.join(names)}" if names else m for m, names in lines.items()]
-        paragraphs += ["\n".join(shown)] if shown else []
+    for paragraph in IMPORTS.split("\n\n"):
+        lines = []
+        for line in paragraph.split("\n"):
+            head, _, names = line.rpartition("import ")
+            own = [n for n in names.split(", ") if n.rpartition(" ")[2] in said]
+            lines += [f"{head}import {', '.join(own)}"] if own else []
+        paragraphs += ["\n".join(lines)] if lines else []
     return "\n\n".join(paragraphs)

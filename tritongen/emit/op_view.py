@@ -101,9 +101,7 @@ def _launches_of(
             views = {k.name: kernel_view(known, k) for k in step.kernels}
             if item.autotune:
                 views = {name: with_table(view, step) for name, view in views.items()}
-            # Under marks all parameters stay: without them, a name may be one that the kernel reads.
-            read = whole_of if item.mark else read_of
-            printed = {name: read(view) for name, view in views.items()}
+            printed = {name: printed_of(view, bool(item.mark)) for name, view in views.items()}
             for view, text in printed.values():
                 check_asked(view, text, left_out)
             views = {name: view for name, (view, _) in printed.items()}
@@ -287,13 +285,13 @@ def check_asked(view: KernelView, text: str, left_out: Set[str]) -> None:
             raise AssertionError(f"{view.name} stores {given} for every call")
 
 
-def whole_of(view: KernelView) -> tuple[KernelView, str]:
-    """The view of a kernel and its source, with all that nothing reads."""
-    return view, render_kernel(view)
+def printed_of(view: KernelView, marked: bool) -> tuple[KernelView, str]:
+    """The view of a kernel without parameters that it does not read, and its source.
 
-
-def read_of(view: KernelView) -> tuple[KernelView, str]:
-    """The view of a kernel without parameters that it does not read, and its source."""
+    Under marks all of them stay: without the marks, a name may be one that the kernel reads.
+    """
+    if marked:
+        return view, render_kernel(view)
     text = without_lines(render_kernel(view))
     names = unread(text, view.names) - {*view.blocks}
     if not names:

@@ -7,7 +7,7 @@ tiles by coordinates, zeros outside the tensor, and the epilogue is that of any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,11 +95,6 @@ def open_tiles(writer: KernelWriter) -> dict[str, str]:
     return size
 
 
-def numbers(writer: KernelWriter, runs: Iterable[tuple[str, ...]]) -> list[str]:
-    """The coordinates in front of a tile's own two, of a descriptor."""
-    return [f"{writer.run_text(run)}.to(tl.int32)" for run in runs]
-
-
 def tile_of(name: str, before: list[str], corner: dict[str, str]) -> str:
     """A tile that a descriptor loads, from its corner on: a coordinate for each of its axes."""
     out = f"{name}.load([{', '.join([*before, *corner.values()])}])"
@@ -140,9 +135,8 @@ def describe(
 ) -> tuple[str, Load]:
     """The host line that makes a descriptor, and the expression that loads a tile. `described` names the library function."""
     order = matrix_order(writer.kernel, tile, axes)
-    name = name or writer.fresh(f"{tile.tensor}_tiles")
+    name = name or writer.descriptor(f"{tile.tensor}_tiles")
     transposed = writer.fresh(f"trans_{tile.tensor}")
-    writer.args.pointers[name] = name
     flag = writer.fresh(transposed.upper())
     writer.args.constants[flag] = transposed
     before = [writer.run_text(tile.runs[k]) for k in order[:-2]]

@@ -12,7 +12,7 @@ An op and what keeps values for its gradient may have a step in common. Its laun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
@@ -47,7 +47,11 @@ def with_reuse(item: OpPlans) -> OpPlans:
     item = _each_plan(item, lambda plan: _looked_up(plan, known))
     steps = (s for own in item.printed for plan in own.plans for s in plan.steps)
     reused = {s.reuses.step for s in steps if s.reuses}
-    return _each_plan(item, lambda plan: _marked(plan, reused)) if reused else item
+
+    def marked(plan: Plan) -> Plan:
+        return replace(plan, steps=tuple(replace(s, reused=s.name in reused) for s in plan.steps))
+
+    return _each_plan(item, marked) if reused else item
 
 
 def _each_plan(item: OpPlans, change: Callable[[Plan], Plan]) -> OpPlans:
@@ -59,10 +63,6 @@ def _each_plan(item: OpPlans, change: Callable[[Plan], Plan]) -> OpPlans:
     if item.backward is not None:
         return replace(item, backward=_each_plan(item.backward, change))
     return item
-
-
-def _marked(plan: Plan, reused: Set[str]) -> Plan:
-    return replace(plan, steps=tuple(replace(s, reused=s.name in reused) for s in plan.steps))
 
 
 def _looked_up(plan: Plan, known: list[tuple[Plan, Step]]) -> Plan:
@@ -108,13 +108,7 @@ def _repeat(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
     own = replace(_renamed(second, reuse), name=first.name, apart=first.apart, reuses=None)
     stored = ({n: t for n, t in _stored(p).items() if n in first.touched} for p in (plan, other))
     same = own == first and next(stored) == next(stored)
-    return reuse if same and _passed(plan, first) == _passed(other, first) else None
-
-
-def _passed(plan: Plan, step: Step) -> list[str]:
-    """The tensors of a step, in the order in which its launch takes them. What is kept for a gradient is a result, and else scratch."""
-    passed: Named = (*plan.inner.tensors, *plan.scratch, *plan.inner.outputs)
-    return [t.name for t in passed if t.name in step.touched]
+    return reuse if same and parameters(plan, first) == parameters(other, first) else None
 
 
 def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
@@ -136,7 +130,7 @@ def _reuse(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
 
 
 def parameters(plan: Plan, step: Step) -> tuple[str, ...]:
-    """The tensors that the launch of a step takes, in order."""
+    """The tensors that the launch of a step takes, in order. What is kept for a gradient is a result, and else scratch."""
     stored: Named = (*plan.inner.tensors, *plan.scratch, *plan.inner.outputs)
     return tuple(t.name for t in stored if t.name in step.touched)
 

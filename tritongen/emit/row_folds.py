@@ -19,7 +19,7 @@ from tritongen.emit.fold_lines import (
     term,
     term_mask,
 )
-from tritongen.emit.folds import BY_LANE, NO_PLACE, PAIRS, Paired, combined
+from tritongen.emit.folds import NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
 from tritongen.emit.text import wrap_text
@@ -73,27 +73,20 @@ def walked(writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set
     return Walk(tuple(parts), lines=stores)
 
 
-def merged(writer: KernelWriter, level: Level) -> tuple[Fold, ...]:
-    """Loads and merges the stored parts of the rows."""
-    folds = _folds(writer, level, PAIRS)
+def merged(
+    writer: KernelWriter, level: Level, pairs: Mapping[str, Paired] = PAIRS
+) -> tuple[Fold, ...]:
+    """Loads and merges the stored parts of the rows. What is `left` of a fold is one part that stands for all of them."""
+    folds = _folds(writer, level, pairs)
     comments = [_comment(fold) for fold in folds]
     merges = zip(folds, comments, strict=True)
     return tuple(replace(fold.merge(), comment=comment) for fold, comment in merges)
 
 
-def left_merged(writer: KernelWriter, level: Level) -> tuple[Fold, ...]:
-    """Loads the stored parts of the rows, and leaves one part that stands for all of them."""
-    folds = _folds(writer, level, BY_LANE)
-    comments = [_comment(fold) for fold in folds]
-    left = zip(folds, comments, strict=True)
-    return tuple(replace(fold.leave(), comment=comment) for fold, comment in left)
-
-
 def _folds(
     writer: KernelWriter, level: Level, pairs: Mapping[str, Paired]
 ) -> list[_Single | _Pair]:
-    paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
-    alone = (n for n in level.folds if n not in paired)
+    alone = (n for n in level.folds if n not in level.paired)
     nests = {n.name: n for n in writer.kernel.nests}
     joint = [_Pair(writer, pair, pairs) for pair in level.pairs]
     return [*joint, *(_Single(writer, nests[name]) for name in alone)]
@@ -195,13 +188,10 @@ class _Single:
         parts = loaded_parts(writer, self.states, self.identities())
         reduce = end_text(writer, self.nest, ", ".join(part.loaded for part in parts))
         if not self.places:
-            return Fold(result=self.result(), reduce=reduce, parts=parts)
+            left = stored_parts(writer, self.states, (self.result(),))
+            return Fold(result=left[0].value, reduce=reduce, parts=parts, left=left)
         best, finish = best_of(writer, self.nest), self.finish(self.name)
         return Fold(result=f"{best}, {self.name}", reduce=reduce, finish=finish, parts=parts)
-
-    def leave(self) -> Fold:
-        fold = self.merge()
-        return replace(fold, left=stored_parts(self.writer, self.states, (fold.result,)))
 
     def result(self) -> str:
         name = self.writer.variable(self.name)
@@ -285,22 +275,16 @@ class _Pair:
         return self.text(self.monoid.merge, parts=", ".join(states))
 
     def stored(self, names: Lines) -> tuple[Part, ...]:
-        """A name for all states whose lanes have these names."""
+        """One part for all states that have these names, if this kind of pair leaves such a part."""
         values = tuple(self.text(value, names) for value in self.monoid.stored)
-        return stored_parts(self.writer, self.states, values)
+        return stored_parts(self.writer, self.states, values) if values else ()
 
     def merge(self) -> Fold:
         parts = loaded_parts(self.writer, self.states, self.identities())
         loaded = tuple(part.loaded for part in parts)
-        reduce = self.merging(loaded)
-        finish = self.finish(self.results)
-        return Fold(result=", ".join(self.results), reduce=reduce, finish=finish, parts=parts)
-
-    def leave(self) -> Fold:
-        parts = loaded_parts(self.writer, self.states, self.identities())
-        loaded = tuple(part.loaded for part in parts)
         reduce, left = self.merging(loaded), self.stored(loaded)
-        return Fold(result=", ".join(self.results), reduce=reduce, parts=parts, left=left)
+        finish, result = self.finish(self.results), ", ".join(self.results)
+        return Fold(result=result, reduce=reduce, finish=finish, parts=parts, left=left)
 
     def finish(self, names: Lines) -> Lines:
         """The state as the values of the two folds."""

@@ -33,7 +33,7 @@ BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 def strips_view(writer: SlidingWriter) -> KernelView:
     kernel = writer.kernel
     _, m, n, *_ = kernel.axes
-    pair = _sides(kernel)
+    pair = sides_of(kernel)
     row = next(dim.run[0] for dim in pair[0][1] if dim.run and not is_term(dim, kernel.axes))
     size = open_axes(writer, ("batch", "m", "n"))
     hops = _open_hops(writer, row)
@@ -71,7 +71,8 @@ def strips_view(writer: SlidingWriter) -> KernelView:
     )
 
 
-def _sides(kernel: KernelPlan) -> tuple[Side, Side]:
+def sides_of(kernel: KernelPlan) -> tuple[Side, Side]:
+    """Both operands with their dims; the first moves from hop to hop."""
     found = sides(kernel.nests[0], kernel.axes)
     assert found is not None
     return found
@@ -80,7 +81,7 @@ def _sides(kernel: KernelPlan) -> tuple[Side, Side]:
 def terms_of(kernel: KernelPlan) -> list[ir.Binder]:
     """The terms of the sum, in the order of the operands' dims."""
     binders = {d.index: d for axis in kernel.axes[3:] for d in axis.digits}
-    _, seen = _sides(kernel)[0]
+    _, seen = sides_of(kernel)[0]
     return [binders[seen[k].run[0]] for k in _term_dims(kernel, seen)]
 
 
@@ -154,18 +155,13 @@ def _open_rows(writer: SlidingWriter, row: str, size: dict[str, str]) -> list[st
     return lines
 
 
-def image_of_strips(kernel: KernelPlan) -> Side:
-    """The operand that moves from hop to hop, and its dims."""
-    return _sides(kernel)[0]
-
-
 # ---- facts of a call -----------------------------------------------------------------------------
 def ends_text(kernel: KernelPlan, dims: dict[str, tuple[Poly, ...]]) -> str:
     """How many terms each index has, and whether a strip may reach beyond the last one, on the host.
 
     There one operand is 0. The other may be anything, if it is a term of another hop, or has ended, too.
     """
-    read, seen = image_of_strips(kernel)
+    read, seen = sides_of(kernel)[0]
     said = []
     for k, b in zip(_term_dims(kernel, seen), terms_of(kernel), strict=True):
         beyond = _beyond(seen[k], dims[read.tensor][k], b.hi, kernel.axes[1])

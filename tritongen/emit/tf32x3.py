@@ -21,7 +21,7 @@ from tritongen.emit.bounded import LEFT
 from tritongen.emit.contraction import BLOCKS, factor, invariant, storage_dtype, sum_of
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_order, matrix_text
-from tritongen.emit.persistent import Load, describe, numbers, open_tiles, tile_of, tiles_view
+from tritongen.emit.persistent import Load, describe, open_tiles, tile_of, tiles_view
 from tritongen.emit.product_view import Factor, Split
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -35,7 +35,7 @@ def tf32x3_view(writer: KernelWriter) -> KernelView:
     factors, setup = [], []
     for side, (tile, axis) in enumerate(zip(writer.kernel.tiles, "mn", strict=True)):
         name = writer.fresh(f"{tile.tensor}_part")
-        tiles = writer.fresh(f"{tile.tensor}_tiles")
+        tiles = writer.descriptor(f"{tile.tensor}_tiles")
         setup.append(split_ahead(writer, tile, axis, tiles))
         load = load_parts(writer, tile, axis, tiles)
         # The first product takes the low parts of the left factor (side 0), the second those of the right one.
@@ -51,7 +51,7 @@ def tf32x3_half_view(writer: KernelWriter) -> KernelView:
     head, size = kernel.nests[0], open_tiles(writer)
     rows = row_values(writer, head, size)
     k = {*kernel.axes[3].names}
-    names = [writer.fresh(f"{tile.tensor}_tiles") for tile in kernel.tiles]
+    names = [writer.descriptor(f"{tile.tensor}_tiles") for tile in kernel.tiles]
     setup = []
     for tile, side, axis, name in zip(kernel.tiles, head.fold.factors, "mn", names, strict=True):
         if axis == "n" and not kernel.either:
@@ -90,7 +90,6 @@ def split_ahead(writer: KernelWriter, tile: View, axis: str, name: str) -> str:
     """The host line that splits and describes a factor's operand."""
     order = matrix_order(writer.kernel, tile, (axis, "k"))
     block = f"BLOCK_{axis.upper()}"
-    writer.args.pointers[name] = name
     writer.args.tiles[name] = (block, "BLOCK_K", 1)
     return f'{name} = lib.tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
 
@@ -101,5 +100,5 @@ def load_parts(writer: KernelWriter, tile: View, axis: str, name: str) -> Load:
     The low parts lie below the high ones. A last tile that runs into them fills rows that are not stored.
     """
     order = matrix_order(writer.kernel, tile, (axis, "k"))
-    before = numbers(writer, (tile.runs[k] for k in order[:-2]))
+    before = [f"{writer.run_text(tile.runs[k])}.to(tl.int32)" for k in order[:-2]]
     return lambda row: tile_of(name, before, {axis: row, "k": "start"})

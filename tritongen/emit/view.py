@@ -9,7 +9,6 @@ from tritongen.schedule.plan import KernelPlan
 
 WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
 Lines = tuple[str, ...]
-Names = tuple[str, ...]
 
 # Skeletons that share a template: whole rows and parts of rows, say.
 TEMPLATES = {"scan_part": "scan", "scan_finish": "scan", "runs": "window", "taps": "contraction"}
@@ -36,29 +35,29 @@ class KernelView:
     name: str
     template: str
     doc: str
-    parameters: Names
-    arguments: Names  # what the launch passes for them, `NAME=value` for constexprs
-    multiples: dict[str, Names] = field(default_factory=dict)  # a constexpr: what it divides
+    parameters: Lines
+    arguments: Lines  # what the launch passes for them, `NAME=value` for constexprs
+    multiples: dict[str, Lines] = field(default_factory=dict)  # a constexpr: what it divides
     prologue: Lines = ()
     per_tile: Lines = ()  # what begins each tile of a program that takes several
     lines: Lines = ()
     stores: Sequence[Store] = ()
     setup: Lines = ()  # what the host does before the launch
     stored_setup: Lines = ()  # the same, of outputs: parts of sums are not outputs
-    optional: Names = ()  # parameters with defaults, which parts of sums are given
-    workspaces: Names = ()  # and where those are left; None in a launch of whole ones
-    sizes: Names = ()  # quoted: those that the JIT must not specialise on
-    blocks: Names = ()  # constexprs that the variant's config gives
+    optional: Lines = ()  # parameters with defaults, which parts of sums are given
+    workspaces: Lines = ()  # and where those are left; None in a launch of whole ones
+    sizes: Lines = ()  # quoted: those that the JIT must not specialise on
+    blocks: Lines = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
     var: dict[str, str] = field(default_factory=dict)  # the skeleton's own variables, by role
     ends: dict[str, str] = field(default_factory=dict)  # of a tile's sides, by their constexprs
-    keys: Names = ()  # parameters that are sizes of the call, and how products of f32 are computed
+    keys: Lines = ()  # parameters that are sizes of the call, and how products of f32 are computed
     # Parameters that are descriptors: rows and columns of their tiles, as `lib.with_blocks` takes them
     tiles: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
     table: tuple[dict[str, int], ...] = ()  # configs to measure (`tuning.py`)
 
     @property
-    def names(self) -> Names:
+    def names(self) -> Lines:
         """The names of the parameters."""
         every = (*self.parameters, *self.optional, *self.workspaces)
         return tuple(p.partition(":")[0].partition("=")[0] for p in every)
@@ -81,7 +80,7 @@ class KernelView:
         return "\n".join(call_lines(self.name, plain, constants, optional, end=":"))
 
 
-def _multiples(vec: str, names: Names) -> str:
+def _multiples(vec: str, names: Lines) -> str:
     if len(names) == 1:
         return f"{names[0]} = lib.multiple({names[0]}, {vec})"
     said = ", ".join(names)

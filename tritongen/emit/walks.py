@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from tritongen.emit.folds import BY_LANE, BY_LINES
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.row_folds import Steps, left_merged, merged, place_dtype, walked
+from tritongen.emit.row_folds import Steps, merged, place_dtype, walked
 from tritongen.emit.row_views import Lines, Tile, Walk
 from tritongen.emit.tiles import (
     decoded,
@@ -68,14 +68,11 @@ def loop(writer: KernelWriter) -> KernelView:
     doc = f"Each program takes ROWS rows of any width, BLOCK elements at a time, in {count} over each row."
     fetches = writer.kernel.fetches
     own = SHARED | ({"STAGES": 1} if fetches else {})
+    given = (f"{name}: tl.constexpr = {n}" for name, n in own.items())
     shared = {
         "number": row_number(writer),
         "fetches": fetches,
-        "optional": (
-            *(f"{name}: tl.constexpr = {n}" for name, n in own.items()),
-            "PARTS=1",
-            "CHUNK=0",
-        ),
+        "optional": (*given, "PARTS=1", "CHUNK=0"),
         "workspaces": tuple(p.pointer for w in walks for f in w.folds for p in f.parts),
     }
     blocks, walked = ("ROWS", "BLOCK"), tuple(walks)
@@ -131,7 +128,7 @@ def per_thread_part(writer: KernelWriter) -> KernelView:
 def parts_merge(writer: KernelWriter) -> KernelView:
     """The parts of a row, merged. The last pass of `loop` writes from the first part."""
     tile = Tile(**open_rows(writer))
-    levels = (Walk(left_merged(writer, writer.kernel.levels[1])),)
+    levels = (Walk(merged(writer, writer.kernel.levels[1], BY_LANE)),)
     doc = "What the parts of MERGE rows left, merged into the first of them."
     blocks, number = ("MERGE", "PARTS"), row_number(writer)
     return tile_view(writer, tile, blocks, doc, merged=levels, number=number)

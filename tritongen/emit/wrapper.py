@@ -75,13 +75,8 @@ def as_written(line: str, shown: Mapping[str, str]) -> str:
 def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
     """All checks of a call; `ops` are the typings, which differ in dtypes only."""
     op = ops[0]
-    lines = operand_checks(ops)
-    for p in op.free_typarams:
-        lines += type_check(ops, p.name)
-    lines += fact_lines(op)
-    lines += dim_lines(op)
-    lines += batch_checks(op)
-    return lines
+    types = (line for p in op.free_typarams for line in type_check(ops, p.name))
+    return [*operand_checks(ops), *types, *fact_lines(op), *dim_lines(op), *batch_checks(op)]
 
 
 def operand_checks(ops: tuple[ir.Op, ...]) -> list[str]:
