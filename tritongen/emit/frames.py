@@ -21,14 +21,13 @@ from tritongen.emit.tiles import fill_lanes
 from tritongen.emit.view import indented
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
-from tritongen.ir.free import free_indices, reads
+from tritongen.ir.free import all_indices, free_indices, reads
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.ir.reducers import REDUCERS
 from tritongen.kernel.nodes import PARTS, Kernel, Loop, Walk, is_dot, statements
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import names_beside, uncast
 from tritongen.schedule.classes.fused import is_tile
-from tritongen.schedule.members import indices_in
 from tritongen.schedule.plan import KernelPlan, walked_axes
 
 LOG2E = "1.44269504"
@@ -57,7 +56,7 @@ class FrameWriter(KernelWriter):
         dtypes = {name: n.dtype for name, n in states.items()} | context.dtypes
         context = replace(context, dims=dims, dtypes=dtypes)
         assert kernel.kernel is not None
-        taken = names_beside(context.op, kernel.nests) | indices_in(kernel.nests)
+        taken = names_beside(context.op, kernel.nests) | all_indices(kernel.nests)
         self.own, nests = in_two(kernel.kernel, kernel.nests, taken)
         super().__init__(context, replace(kernel, axes=walked_axes(self.own.walks), nests=nests))
         self.nests = {n.name: n for n in nests}

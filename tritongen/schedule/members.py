@@ -22,7 +22,7 @@ from tritongen.ir.algebra import (
     numerator,
     poly,
 )
-from tritongen.ir.free import reads, tensors_read
+from tritongen.ir.free import all_indices, reads, tensors_read
 from tritongen.schedule.canonical import substitute_indices
 
 
@@ -124,15 +124,10 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
     return found
 
 
-def indices_in(nests: Iterable[ir.Nest]) -> set[str]:
-    """All indices of the lines, those that they reduce too."""
-    return set[str]().union(*(n.over | n.reduced for n in nests))
-
-
 def names_in(nests: ir.Nests) -> set[str]:
     """The names of the lines, of their indices and of what they read: no new line or index may have one."""
     read = set[str]().union(*(tensors_read(n.body) for n in nests))
-    return {n.name for n in nests} | indices_in(nests) | read
+    return {n.name for n in nests} | all_indices(nests) | read
 
 
 def operands(nests: ir.Nests) -> list[ir.Read]:

@@ -22,13 +22,13 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import fetches_of, indices, weight_of
 from tritongen.ir.bounds import Facts
-from tritongen.ir.free import free_indices, needed, reads, tensors_read
+from tritongen.ir.free import all_indices, free_indices, needed, reads, tensors_read
 from tritongen.ir.names import fresh
 from tritongen.ir.rename import renamed
 from tritongen.schedule.canonical import line_over, names_beside, read_of, rename_nest
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.contraction_operands import left_out, storage_dtype
-from tritongen.schedule.members import Product, Virtual, indices_in, is_reducer
+from tritongen.schedule.members import Product, Virtual, is_reducer
 from tritongen.schedule.plan import Dims
 
 
@@ -165,7 +165,7 @@ def _copied(op: ir.Op, nests: ir.Nests, inside: frozenset[str], rest: ir.Nests) 
     copied = {n.name: n for n in needed(tuple(n for n in nests if n.name in inside), read)}
     taken = names_beside(op, nests)
     names = {n.name: fresh(f"{n.name}_all", taken) for n in nests if n.name in copied}
-    taken |= indices_in(nests)
+    taken |= all_indices(nests)
     both = dict.fromkeys(b.index for name in sorted(copied) for b in copied[name].box)
     aside = {i: fresh(i, taken) for i in both if i != ir.BATCH}  # those of another pair
     found = list[ir.Nest]()
@@ -208,7 +208,7 @@ def by_rows(op: ir.Op, nests: ir.Nests, facts: Facts) -> ir.Nests:
         for f in pair.folds
         if len(pair.loops(f)) == 2 and f.fold.op == "sum"
     }
-    taken = names_beside(op, nests) | indices_in(nests)
+    taken = names_beside(op, nests) | all_indices(nests)
     found: list[ir.Nest] = []
     for n in nests:
         if n.name in split:

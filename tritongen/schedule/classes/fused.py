@@ -16,7 +16,15 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, weight_of
 from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.conditions import where_known
-from tritongen.ir.free import binders_of, fetches, following, free_indices, reads, tensors_read
+from tritongen.ir.free import (
+    all_indices,
+    binders_of,
+    fetches,
+    following,
+    free_indices,
+    reads,
+    tensors_read,
+)
 from tritongen.ir.names import fresh
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import (
@@ -44,7 +52,6 @@ from tritongen.schedule.members import (
     Virtual,
     closure,
     gather_lines,
-    indices_in,
     is_reducer,
     names_in,
     operands,
@@ -122,7 +129,7 @@ def group_of(
     """The members as one kernel; None where it can't be lowered or printed. `nests`: all lines of the op."""
     loop = next((b for b in pair.ends if b.index in pair.loops(members[0])), pair.ends[1])
     row = next(b for b in pair.ends if b is not loop)
-    own = indices_in(members).union(*(virtual[name].over for name in pair.inside))
+    own = all_indices(members).union(*(virtual[name].over for name in pair.inside))
     if not all(tells_terms(n, row.index) for n in members):
         return None
     lines = gather_lines(members, virtual, own)
@@ -161,7 +168,7 @@ def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple
     alike, one = dict[Poly, str](), dict[str, str]()
     for name, c in columns.items():
         first = alike.setdefault(extents[c], c)
-        spoken = first in indices_in((by_name[name],))
+        spoken = first in all_indices((by_name[name],))
         one[c] = first if not spoken and one.get(c, first) == first else c
     several = list(dict.fromkeys(one[columns[n]] for n in stores if n in columns)) or [""]
     taken, found = names_in(group.nests), []

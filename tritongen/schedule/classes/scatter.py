@@ -23,12 +23,12 @@ from tritongen.ir.algebra import (
     substitute,
     weight_of,
 )
-from tritongen.ir.free import folds_of, free_indices, needed, tensors_read
+from tritongen.ir.free import all_indices, folds_of, free_indices, needed, tensors_read
 from tritongen.ir.names import fresh
 from tritongen.schedule.canonical import line_over, uncast
 from tritongen.schedule.classes import box, nest, rows
 from tritongen.schedule.classes.segment_terms import Added, adding, is_by_segments
-from tritongen.schedule.members import Group, Virtual, indices_in, is_reducer
+from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
 ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
@@ -236,7 +236,7 @@ def _in_copies(name, sums, group: Group, stores, axes, spread: bool):
     2^24 values into 64, 1,024 and 4,096 places, ms (with one copy): i64 0.22, 0.19, 0.19 (3.7, 0.90, 0.49); f32 0.20, 0.21,
     0.19 (4.9, 1.4, 0.50). torch.bincount takes 0.27, 0.22, 0.24.
     """
-    copy = ir.Binder(fresh("copy", indices_in(group.nests)), poly(0), size("COPIES"))
+    copy = ir.Binder(fresh("copy", all_indices(group.nests)), poly(0), size("COPIES"))
     number = index(sums[0].fold.binders[-1].index)
     turn = number - floordiv(number, copy.hi) * copy.hi
     tie = ir.Guard(index(copy.index) - turn, "==")
@@ -295,7 +295,7 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
     ties = tuple(g for g in sums[0].fold.guards if indices(g.poly) & places.keys())
     body = ir.Reduce("max", binders, ties, ir.IndexValue(number + 1, "i64"), "i64")
     last = line_over(f"{sums[0].name}_last", named, body, sums[0].line)
-    row = ir.Binder(fresh("t", indices_in(group.nests)), poly(0), walked[1].extent)
+    row = ir.Binder(fresh("t", all_indices(group.nests)), poly(0), walked[1].extent)
 
     def kept_at(coords: tuple[Poly, ...]) -> Poly:
         return poly(Fetch(last.name, coords, 0)) - 1
