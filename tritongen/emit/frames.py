@@ -24,7 +24,7 @@ from tritongen.ir.algebra import indices, is_size, poly, size, weight_of
 from tritongen.ir.free import all_indices, free_indices, reads
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.ir.reducers import REDUCERS
-from tritongen.kernel.nodes import PARTS, Kernel, Loop, Walk, is_dot, statements
+from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Walk, is_dot, statements
 from tritongen.kernel.parts import state_dims, state_name
 from tritongen.schedule.canonical import names_beside, uncast
 from tritongen.schedule.classes.fused import is_tile
@@ -61,6 +61,8 @@ class FrameWriter(KernelWriter):
         super().__init__(context, replace(kernel, axes=walked_axes(self.own.walks), nests=nests))
         self.nests = {n.name: n for n in nests}
         self.behind = behind(self.own)
+        values = (s.value for s in statements(self.own.body) if isinstance(s, (Let, Fold)))
+        self.read_here |= {r.tensor for value in values for r in reads(value)}
         self.multiplies = any(is_dot(f, self.own) for f in self.own.folds)
         # Without products a tile has rows and columns, and each index lies along one of them.
         lanes = [w.index for w in self.own.walks if w.how != "program"]

@@ -538,7 +538,7 @@ class FusedWriter(LoopWriter):
             level.masked[text, mask] = name = self.fresh(text) if apart else text
             line = f"{name} = tl.where({mask}, {text}, 0.0)"
             if level is not here:
-                level.lines.append(line)
+                level.lines += self.if_there(set(self.frame), [line])
                 return name
             if apart and self.tells_whole(f):
                 self.line(f"{name} = {text}")

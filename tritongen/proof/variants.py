@@ -124,4 +124,8 @@ def config_of(
         if small and name in SMALL and name not in kept:
             value = SMALL[name]
         config[name] = max(value, least_parts) if name == "PARTS" else value
+    kernels = (step.kernel(run.kernel).kernel for run in variant.launches)
+    for w in (w for k in kernels if k and small for w in k.walks if w.rest):
+        if not config[w.rest]:  # calls of a common size have one block
+            config[w.block] = config[w.rest] = max(16, config[w.block] // 2)
     return config
