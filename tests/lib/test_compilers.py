@@ -7,7 +7,11 @@ import os
 import subprocess
 import sys
 
+import torch
+
+from tritongen import pipeline, trace
 from tritongen.lib import compilers
+from tritongen.runtime.load import load_text
 
 STRANGER = '''
 import triton
@@ -67,6 +71,18 @@ def test_sums_of_two_16_bit_integers_in_one_register_are_two():
     assert "s16x2" not in mended and mended.count("add.s16 ") == 3
     assert "mov.b32 {a0, a1}, %r20; mov.b32 {b0, b1}, %r21;" in mended
     assert "mov.b32 %r22, {a0, a1}; }\n\tadd.s16 \t%rs1, %rs2, 1;" in mended
+
+
+def test_pairs_of_f8_values_are_joined_by_prmt():
+    """ptxas took the second of two equal pairs from a register that nothing wrote: lanes of 0 were -1.5."""
+    text = "op f(x: f32[N], d: f32[D]) -> y: f8e5m2[N, D] { y[n, k] = where(k + 1 == D, x[n], 0) }"
+    module = load_text("f", pipeline.build(text).raw)
+    given = {"x": torch.empty(64, device="meta"), "d": torch.empty(8, device="meta")}
+    for launch in trace.trace(module, "f", given, trace.H200).launches:
+        ptx = trace.ptx(launch, "sm_90")
+        assert "e5m2x2" in ptx and "prmt.b32" in ptx and not compilers.pairs_of_f8(ptx)
+    plain = "cvt.rn.f16x2.f32 %r1, %r2, %r3;\nmov.b32 %r4, {%rs1, %rs1};\n"
+    assert compilers.mended_ptx(plain) == plain
 
 
 def test_kernels_of_others_are_compiled_as_without_us(tmp_path):

@@ -66,7 +66,7 @@ def mending(kernel: Any, binder: Callable[[], Any], asked: threading.local) -> C
                 asked.now = False
 
         def key(self: Any) -> str:
-            return f"{source.hash(self)}-mended-1"  # other mends, another number
+            return f"{source.hash(self)}-mended-2"  # other mends, another number
 
         kernel.compile, kernel.ASTSource = compile, type("Mended", (source,), {"hash": key})
         return made
@@ -86,13 +86,28 @@ def mended_llvm(text: str) -> str:
 
 
 def mended_ptx(text: str) -> str:
-    """Splits a sum of two 16-bit integers in one register into two sums: ptxas 12.8, of Triton 3.6 and 3.7, gets some wrong.
+    """Changes what ptxas 12.8, of Triton 3.6 and 3.7, gets wrong: some sums of two 16-bit integers, and some f8 values.
 
-    If ptxas computes such a sum again for one of its halves, it adds 0 instead of the constant (`VIADD.16x2 R0, R0, 0x0`). LLVM makes
-    such sums of values that it knows to be short, as `x + 1` of an x that is u8.
+    If ptxas computes a sum of two 16-bit integers in one register again for one of its halves, it adds 0 instead of the constant
+    (`VIADD.16x2 R0, R0, 0x0`). LLVM makes such sums of values that it knows to be short, as `x + 1` of an x that is u8. Such a sum
+    becomes two sums.
+
+    Where ptxas sees that two pairs of converted f8 values are equal, as all lanes of a row that are 0, it takes the second
+    pair from a register that nothing wrote (`F2FP.SATFINITE.E5M2.F32.PACK_AB_MERGE_C R6, RZ, RZ, R0`). `prmt` joins pairs instead.
     """
     two = (
         r"{ .reg .b16 a0, a1, b0, b1; mov.b32 {a0, a1}, \2; mov.b32 {b0, b1}, \3;"
         r" add.s16 a0, a0, b0; add.s16 a1, a1, b1; mov.b32 \1, {a0, a1}; }"
     )
-    return re.sub(r"\badd\.s16x2\s+(%\w+), (%\w+), (%\w+);", two, text)
+    text = re.sub(r"\badd\.s16x2\s+(%\w+), (%\w+), (%\w+);", two, text)
+    for whole, joined, low, high in pairs_of_f8(text):
+        both = f"cvt.u32.u16 lo, {low}; cvt.u32.u16 hi, {high}; prmt.b32 {joined}, lo, hi, 0x5410;"
+        text = text.replace(whole, f"{{ .reg .b32 lo, hi; {both} }}")
+    return text
+
+
+def pairs_of_f8(text: str) -> list[tuple[str, str, str, str]]:
+    """The instructions that join two pairs of f8 values, which were converted: the text, the result, and both pairs."""
+    converted = set(re.findall(r"\bcvt\.\w+(?:\.\w+)*\.e[45]m[23]x2\.\w+\s+(%\w+),", text))
+    joins = re.findall(r"(\bmov\.b32\s+(%\w+), \{(%\w+), (%\w+)\};)", text)
+    return [own for own in dict.fromkeys(joins) if {own[2], own[3]} <= converted]

@@ -32,6 +32,7 @@ from tritongen import pipeline, trace
 from tritongen.choice import holding
 from tritongen.ir.binding import operand_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar, kind_of
+from tritongen.lib.compilers import pairs_of_f8
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, may_run, ways
 from tritongen.runtime.load import load_text
@@ -292,6 +293,8 @@ def wrong_instructions(
         return "a product of registers runs on while the loop computes the next factor into them"
     if "add.s16x2" in ptx:
         return "sums of two 16-bit integers in one register, which ptxas gets wrong (`lib/compilers.py`)"
+    if pairs_of_f8(ptx):
+        return "two pairs of f8 values in one `mov`, which ptxas gets wrong (`lib/compilers.py`)"
     if _divides_by_0(ttir):
         return "divides by the constant 0: what is loaded in front of a loop without a turn is loaded from nowhere"
     if _narrowed(llir):
