@@ -84,7 +84,8 @@ def binding_dims(op: ir.Op) -> dict[str, tuple[ir.Tensor, int]]:
 
 
 def names_read(text: str) -> set[str]:
-    """The names in a text but for those of arguments and attributes: `f(M=N.stride())` reads f and N."""
+    """The names in a text but for strings and those of arguments and attributes: `f(M=N.stride())` reads f and N."""
+    text = re.sub(r'(?<!f)"[^"\n]*"', "", text)
     return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!=[^=])", text))
 
 
