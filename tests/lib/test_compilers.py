@@ -85,15 +85,6 @@ def test_pairs_of_f8_values_are_joined_by_prmt():
     assert compilers.mended_ptx(plain) == plain
 
 
-def test_a_proxy_fence_stands_in_front_of_the_barrier_of_a_factor():
-    """A fence behind the barrier alone: rows of a gradient were 0 on an H200."""
-    fence, product = "fence.proxy.async.shared::cta;", "wgmma.mma_async.sync.aligned ...;"
-    late = f"st.shared [%r1], %r2;\nbar.sync \t0;\nldmatrix ...;\n{fence}\n{product}\n"
-    assert compilers.mended_ptx(late) == late.replace("bar.sync \t0;", f"{fence} bar.sync 0;")
-    right = f"st.shared [%r1], %r2;\n{fence}\nbar.sync \t0;\n{product}\n"
-    assert compilers.mended_ptx(right) == right
-
-
 def test_kernels_of_others_are_compiled_as_without_us(tmp_path):
     """Before a module of ours is there, behind one that was compiled, and behind one of theirs that asked for the mends."""
     (tmp_path / "stranger.py").write_text(STRANGER)

@@ -94,14 +94,7 @@ def mended_ptx(text: str) -> str:
 
     Where ptxas sees that two pairs of converted f8 values are equal, as all lanes of a row that are 0, it takes the second
     pair from a register that nothing wrote (`F2FP.SATFINITE.E5M2.F32.PACK_AB_MERGE_C R6, RZ, RZ, R0`). `prmt` joins pairs instead.
-
-    Triton 3.6 and 3.7 may put the barrier behind the stores of a factor in front of their proxy fence. Then a product may read what was
-    in shared memory before. In such a place the fence stands on both sides of the barrier.
     """
-    # A barrier between which and the next product there is a proxy fence, and no other barrier.
-    apart = r"(?:(?!\bbar\.sync|\n\$L|\bwgmma\.mma_async).)*"
-    unfenced = rf"\bbar\.sync\s+0;(?={apart}\bfence\.proxy\.async{apart}\bwgmma\.mma_async)"
-    text = re.sub(unfenced, "fence.proxy.async.shared::cta; bar.sync 0;", text, flags=re.DOTALL)
     two = (
         r"{ .reg .b16 a0, a1, b0, b1; mov.b32 {a0, a1}, \2; mov.b32 {b0, b1}, \3;"
         r" add.s16 a0, a0, b0; add.s16 a1, a1, b1; mov.b32 \1, {a0, a1}; }"
