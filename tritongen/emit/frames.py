@@ -330,7 +330,7 @@ class FrameWriter(KernelWriter):
         return name if natural == (rows, columns) else f"{name}.T"
 
     def if_there(self, names: Set[str], lines: list[str]) -> list[str]:
-        """Lines that speak of these indices, for calls that have lanes of all of them."""
+        """The lines, under `if REST_D:` where they use an index of a second block."""
         blocks = [w.block for w in self.own.walks if w.index in names & self.behind.keys()]
         return [f"if {' and '.join(blocks)}:", *indented(lines)] if blocks and lines else lines
 
@@ -372,9 +372,9 @@ class FrameWriter(KernelWriter):
         return self.converted((text, ATOM), read, cast) if cast else text
 
     def say_width(self, read: ir.Read) -> None:
-        """Says what divides the strides and the size that a tile's rows are addressed by: Triton sees multiples of 16 alone.
+        """Says which power of two divides the strides and the row length of a tile. Triton only detects multiples of 16.
 
-        Rows of 72, or at a stride of 136, else load element by element.
+        Otherwise rows of 72 elements, or rows at a stride of 136, are loaded element by element.
         """
         lanes = [indices(c) - self.own.numbers for c in read.coords]
         if len(set().union(*lanes)) < 2 or len(lanes[-1]) != 1:

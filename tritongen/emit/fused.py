@@ -123,14 +123,14 @@ class FusedWriter(LoopWriter):
         return "".join(led) if len(led) == 1 and led <= self.context.left_out else ""
 
     def rests(self, stmt: Stmt) -> frozenset[str]:
-        """The indices of second blocks that a statement speaks of."""
+        """The indices of second blocks that a statement uses."""
         own = () if isinstance(stmt, Loop) else stmt.axes
         own += stmt.over if isinstance(stmt, Fold) else ()
         return frozenset(own) & self.behind.keys()
 
     @contextmanager
     def at_rests(self, names: frozenset[str]) -> Iterator[None]:
-        """Lines for calls that have lanes of these indices."""
+        """Puts the lines of the statements inside under the `if` of these indices (`if_there`)."""
         level = self.levels[-1]
         before, level.lines = level.lines, []
         yield

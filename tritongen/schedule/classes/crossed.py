@@ -226,14 +226,16 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def views_of(group: Group, stores: tuple[str, ...], dims: Dims):
-    """What lies along rows and columns, as the kernels see it. A tensor that is seen in two ways, or at a number, is addressed dim by dim."""
+    """What lies along rows and columns, as the kernels see it.
+
+    A tensor that is read in two ways, or at a number such as `M - 1`, has no view. Kernels address it dim by dim.
+    """
     row, col = group.row[0].index, group.col[0].index
     ways: dict[str, set[tuple[Poly, ...]]] = {}
     for tensor, at in accesses(group.nests, stores, dims):
         ways.setdefault(tensor, set()).add(at)
     for tensor, (coords, *others) in ways.items():
-        plain = all(c == index(i) for c in coords for i in indices(c))
-        plain = plain and not any(c.terms and not indices(c) for c in coords)  # a number
+        plain = all(not c.terms or c in map(index, indices(c)) for c in coords)
         if not others and plain and all(index(x) in coords for x in (row, col)):
             yield View(tensor, dims[tensor], tuple(tuple(indices(c)) for c in coords))
 

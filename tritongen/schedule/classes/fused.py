@@ -423,8 +423,8 @@ class _Maker:
                     f"64 if {widest} <= 128 or rows <= 64 else 128",
                     "4 if BLOCK_M <= 64 else 8",
                 )
-                # With 168 registers a thread and two stages, it has room for three such programs of two blocks. Rows of 96
-                # go from 377 to 412 TFLOP/s by two stages, and to 425 by registers (H200).
+                # With two stages and 168 registers a thread, a multiprocessor has room for three programs of two blocks. Heads
+                # of 96: 377 TFLOP/s with three stages, 412 with two, 425 with two and 160 registers (H200).
                 stages = f"3 if {widest} <= 128 and not rest_block({widest}) else 2"
                 registers = (("maxnreg", f"168 if {widest} <= 128 and num_stages == 2 else 255"),)
         elif self.seconds == 1:
