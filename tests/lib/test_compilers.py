@@ -85,6 +85,23 @@ def test_pairs_of_f8_values_are_joined_by_prmt():
     assert compilers.mended_ptx(plain) == plain
 
 
+def test_descriptors_of_one_address_share_no_sum_of_64_bits():
+    """ptxas took the address of masked tiles from a register that the loop before had overwritten: dx was 0."""
+    text = """{
+	or.b64 	%rd3, %rd1, 4611686293305294848;
+	add.s64 	%rd4, %rd1, -4611685949707911136;
+	or.b64 	%rd5, %rd2, 4611686293305294848;
+	wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r1,%r2}, %rd3, %rd5, 0, 1, 1, 1, 1;
+	wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%r1,%r2}, {%r3,%r4}, %rd4, %p9, 1, 1, 1;
+}"""
+    mended = compilers.mended_ptx(text)
+    assert compilers.descriptors_of_two_layouts(text)
+    assert not compilers.descriptors_of_two_layouts(mended)
+    assert "or.b32 lo, lo, 0; mov.b64 %rd3, {lo, 1073741888};" in mended
+    assert "add.s32 lo, lo, 32; mov.b64 %rd4, {lo, 3221225488};" in mended
+    assert "or.b64 	%rd5, %rd2, 4611686293305294848;" in mended
+
+
 def test_kernels_of_others_are_compiled_as_without_us(tmp_path):
     """Before a module of ours is there, behind one that was compiled, and behind one of theirs that asked for the mends."""
     (tmp_path / "stranger.py").write_text(STRANGER)

@@ -13,6 +13,7 @@ from tritongen.emit.parameters import Context, Parameters
 from tritongen.emit.text import (
     bare,
     exact_in_f32,
+    is_held,
     launch_text,
     literal,
     only_atom,
@@ -528,11 +529,16 @@ class Addressing(Parameters):
             mask = " & ".join(c if " & " in c or c.isidentifier() else f"({c})" for c in every)
         options = f", mask={mask}" if mask else ""
         held = read.fill if checked else self.fill.get(read.tensor)
-        if mask and held is not None:
-            options += f", other={self.outside(held, read.dtype)}"
+        outside = "" if held is None or not mask else self.outside(held, read.dtype)
+        in_memory = held is None or is_held(held, read.dtype, self.op)
+        if outside and in_memory:
+            options += f", other={outside}"
         if read.tensor in self.evict:
             options += f", eviction_policy={self.evict[read.tensor]}"
         load = f"tl.load({where}{options})"
+        if outside and not in_memory:
+            wide = self.converted((load, ATOM), read, cast or "compute")
+            return f"tl.where({mask}, {wide}, {outside})"
         return self.converted((load, ATOM), read, cast) if cast else load
 
     def outside(self, held: int | float | bool, dtype: str) -> str:

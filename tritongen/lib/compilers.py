@@ -66,7 +66,7 @@ def mending(kernel: Any, binder: Callable[[], Any], asked: threading.local) -> C
                 asked.now = False
 
         def key(self: Any) -> str:
-            return f"{source.hash(self)}-mended-2"  # other mends, another number
+            return f"{source.hash(self)}-mended-3"  # other mends, another number
 
         kernel.compile, kernel.ASTSource = compile, type("Mended", (source,), {"hash": key})
         return made
@@ -86,7 +86,7 @@ def mended_llvm(text: str) -> str:
 
 
 def mended_ptx(text: str) -> str:
-    """Changes what ptxas 12.8, of Triton 3.6 and 3.7, gets wrong: some sums of two 16-bit integers, and some f8 values.
+    """Changes what ptxas 12.8, of Triton 3.6 and 3.7, gets wrong: sums of two 16-bit integers, f8 values, descriptors of `wgmma`.
 
     If ptxas computes a sum of two 16-bit integers in one register again for one of its halves, it adds 0 instead of the constant
     (`VIADD.16x2 R0, R0, 0x0`). LLVM makes such sums of values that it knows to be short, as `x + 1` of an x that is u8. Such a sum
@@ -94,6 +94,10 @@ def mended_ptx(text: str) -> str:
 
     Where ptxas sees that two pairs of converted f8 values are equal, as all lanes of a row that are 0, it takes the second
     pair from a register that nothing wrote (`F2FP.SATFINITE.E5M2.F32.PACK_AB_MERGE_C R6, RZ, RZ, R0`). `prmt` joins pairs instead.
+
+    Where tiles of two layouts lie at one address of shared memory, their descriptors differ in the upper 32 bits. ptxas adds
+    64-bit constants to the address that they share, and took that from a uniform register which a loop had overwritten
+    (`UIADD3 UR46, UP2, UR46, 0x20, URZ`). The lower 32 bits are computed alone instead, and the upper ones are a constant.
     """
     two = (
         r"{ .reg .b16 a0, a1, b0, b1; mov.b32 {a0, a1}, \2; mov.b32 {b0, b1}, \3;"
@@ -103,6 +107,10 @@ def mended_ptx(text: str) -> str:
     for whole, joined, low, high in pairs_of_f8(text):
         both = f"cvt.u32.u16 lo, {low}; cvt.u32.u16 hi, {high}; prmt.b32 {joined}, lo, hi, 0x5410;"
         text = text.replace(whole, f"{{ .reg .b32 lo, hi; {both} }}")
+    for whole, op, made, base, constant in descriptors_of_two_layouts(text):
+        high, low = divmod(int(constant) % 2**64, 2**32)
+        half = f"mov.b64 {{lo, hi}}, {base}; {op}32 lo, lo, {low}; mov.b64 {made}, {{lo, {high}}};"
+        text = text.replace(whole, f"{{ .reg .b32 lo, hi; {half} }}")
     return text
 
 
@@ -111,3 +119,18 @@ def pairs_of_f8(text: str) -> list[tuple[str, str, str, str]]:
     converted = set(re.findall(r"\bcvt\.\w+(?:\.\w+)*\.e[45]m[23]x2\.\w+\s+(%\w+),", text))
     joins = re.findall(r"(\bmov\.b32\s+(%\w+), \{(%\w+), (%\w+)\};)", text)
     return [own for own in dict.fromkeys(joins) if {own[2], own[3]} <= converted]
+
+
+def descriptors_of_two_layouts(text: str) -> list[tuple[str, str, str, str, str]]:
+    """The instructions that make descriptors for `wgmma` of one address and constants whose upper 32 bits differ.
+
+    Of each its text, its operation, its result, the register of the address, and the constant.
+    """
+    operands = re.findall(r"\bwgmma\.mma_async\S*\s+\{[^}]*\},([^;]*);", text)
+    taken = set(re.findall(r"%rd\d+", " ".join(operands)))
+    sums = re.findall(r"(\b(or\.b|add\.s)64\s+(%rd\d+), (%rd\d+), (-?\d+);)", text)
+    made = [own for own in dict.fromkeys(sums) if own[2] in taken]
+    layouts: dict[str, set[int]] = {}
+    for *_, base, constant in made:
+        layouts.setdefault(base, set()).add(int(constant) >> 32)
+    return [own for own in made if len(layouts[own[3]]) > 1]

@@ -32,7 +32,7 @@ from tritongen import pipeline, trace
 from tritongen.choice import holding
 from tritongen.ir.binding import operand_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar, kind_of
-from tritongen.lib.compilers import pairs_of_f8
+from tritongen.lib.compilers import descriptors_of_two_layouts, pairs_of_f8
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, may_run, ways
 from tritongen.runtime.load import load_text
@@ -295,6 +295,8 @@ def wrong_instructions(
         return "sums of two 16-bit integers in one register, which ptxas gets wrong (`lib/compilers.py`)"
     if pairs_of_f8(ptx):
         return "two pairs of f8 values in one `mov`, which ptxas gets wrong (`lib/compilers.py`)"
+    if descriptors_of_two_layouts(ptx):
+        return "tiles of two layouts at one address, which ptxas gets wrong (`lib/compilers.py`)"
     if _divides_by_0(ttir):
         return "divides by the constant 0: what is loaded in front of a loop without a turn is loaded from nowhere"
     if _narrowed(llir):

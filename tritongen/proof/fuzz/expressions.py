@@ -181,7 +181,7 @@ def outside(s: Sketch, kind: str) -> str:
     """The `else` value of a read."""
     if kind == "bool":
         return " else false"
-    return f" else {s.one(1, -2)}" if kind == "float" and s.maybe(0.3) else " else 0"
+    return f" else {s.one(1, -2, 0.1, 1e5)}" if kind == "float" and s.maybe(0.3) else " else 0"
 
 
 # ---- values -------------------------------------------------------------------------------------
