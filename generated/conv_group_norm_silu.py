@@ -3376,14 +3376,15 @@ def launch_conv_group_norm_silu_backward_mu(
 
 
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -3436,7 +3437,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows=rows, cols=P * Q, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(var_sum.device),
+        itemsize=conv2d_kept.element_size(), gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
@@ -3494,7 +3495,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     in_f64 = gain.dtype == torch.float64
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
         rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(var_sum.device),
+        itemsize=dgroup_norm_rsqrt_sum.element_size(), gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32

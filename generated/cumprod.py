@@ -390,14 +390,15 @@ def launch_cumprod_backward_dx_prod(x, dx_prod, dx) -> None:
 
 
 def choose_cumprod_backward_dx(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -442,7 +443,7 @@ def launch_cumprod_backward_dx(dy, dx_prod, dx) -> None:
     in_f64 = dy.dtype == torch.float64
     variant, config = choose_cumprod_backward_dx(
         rows=rows, cols=D, strided=0 < dx_prod.stride(0) < dx_prod.stride(1), aligned=aligned,
-        in_f64=in_f64, gpu=lib.gpu(dx_prod.device),
+        in_f64=in_f64, itemsize=dx_prod.element_size(), gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32

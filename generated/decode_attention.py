@@ -1819,14 +1819,14 @@ def decode_attention_backward_dscale_loop(
 
 
 def choose_decode_attention_backward_do_sum2(
-    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -1869,7 +1869,7 @@ def launch_decode_attention_backward_do_sum2(k, o, o_sum2_kept, do, do_sum2, dp_
     rows = B * G * R * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
     variant, config = choose_decode_attention_backward_do_sum2(
-        rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
+        rows=rows, cols=E, strided=strided, itemsize=do.element_size(), gpu=lib.gpu(do.device),
     )  # fmt: skip
     arguments = (
         do, o, o_sum2_kept, do_sum2, dp_row, B * G * R * S, E, *do.stride(), *o.stride(),
@@ -2099,7 +2099,7 @@ def choose_decode_attention_backward_dscale(
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))

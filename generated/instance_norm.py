@@ -1508,14 +1508,15 @@ def launch_instance_norm_backward_dx(
 
 
 def choose_instance_norm_backward_dgain(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -1560,7 +1561,7 @@ def launch_instance_norm_backward_dgain(x, gain, dgain_partial, dmu_sum, dgain, 
     in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=N, strided=strided, aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dgain_partial.device),
+        itemsize=dgain_partial.element_size(), gpu=lib.gpu(dgain_partial.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32

@@ -71,14 +71,15 @@ def kl_div_loop(
 
 
 def choose_kl_div(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -119,7 +120,7 @@ def launch_kl_div(x, t, loss) -> None:
     variant, config = choose_kl_div(
         rows=N, cols=D, strided=strided,
         aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(t.device),
+        itemsize=t.element_size(), gpu=lib.gpu(t.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32

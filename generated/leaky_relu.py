@@ -362,14 +362,15 @@ def launch_leaky_relu_backward_dx(x, dy, dx, slope) -> None:
 
 
 def choose_leaky_relu_backward_dslope(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -412,7 +413,7 @@ def launch_leaky_relu_backward_dslope(x, dy, dslope) -> None:
     in_f64 = x.dtype == torch.float64
     variant, config = choose_leaky_relu_backward_dslope(
         rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(dy.device),
+        in_f64=in_f64, itemsize=dslope.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32

@@ -1222,14 +1222,14 @@ def linear_gelu_backward_dx_combine(
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, strided: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, in_f64: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -1268,7 +1268,8 @@ def launch_linear_gelu_backward_db(b, acc_kept, dy, dacc, db) -> None:
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
     in_f64 = b.dtype == torch.float64
     variant, config = choose_linear_gelu_backward_db(
-        rows=N, cols=M, strided=strided, in_f64=in_f64, gpu=lib.gpu(acc_kept.device),
+        rows=N, cols=M, strided=strided, in_f64=in_f64, itemsize=dy.element_size(),
+        gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32

@@ -85,7 +85,10 @@ def choose_middle_mean(
     if row_runs * lib.cdiv(row_run, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(min(32, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))
+        ROWS = min(
+            min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1,
+            lib.pow2(max(1, row_run)),
+        )
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms,

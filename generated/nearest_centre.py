@@ -219,7 +219,7 @@ def choose_nearest_centre_norm(
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -551,14 +551,14 @@ def nearest_centre_backward_dc_tiles(
 
 
 def choose_nearest_centre_backward_dnorm(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # too few rows to fill the GPU: several programs share a row
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
@@ -599,7 +599,7 @@ def launch_nearest_centre_backward_dnorm(centre, ddistance, dnorm) -> None:
     K = dnorm.shape[0]
     variant, config = choose_nearest_centre_backward_dnorm(
         rows=K, cols=N, strided=False, aligned=N * centre.element_size() % 8 == 0,
-        gpu=lib.gpu(centre.device),
+        itemsize=dnorm.element_size(), gpu=lib.gpu(centre.device),
     )  # fmt: skip
     arguments = (
         centre, ddistance, dnorm, K, N, centre.stride(0), ddistance.stride(0), dnorm.stride(0),

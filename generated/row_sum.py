@@ -77,7 +77,7 @@ def choose_row_sum(
     if lib.cdiv(rows, 32 if strided else 1) < (
         2 if strided or cols <= 65536 else 4
     ) * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        ROWS = min(64 if itemsize <= 2 else 32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))

@@ -63,7 +63,8 @@ def split_variant(
     softmax, rms_norm and layer_norm of one row of 4,194,304 in bf16: a block of 8,192 columns a program 59, 72 and
     63% of a copy of its size (four blocks of 4,096: 46, 59, 57), of 8 rows of 1,048,576 59, 59 and 57
     (58, 59, 53). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048 columns, 96 and 85% (4 programs: 89 and 85). Across, columns of [1048576, 64] and [65536, 4096] in
-    f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
+    f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. Sums over dim 0 in bf16 with 64 x 32, GB/s (32 x 64): [16384, 16384]
+    3,871 (3,607), [4096, 50304] 3,711 (3,220), [32768, 4096] 3,362 (3,243), [2048, 12288] 1,915 (1,884). A pair of folds ends each block with reductions,
     so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
     does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. Over short runs no more than 16 rows, since
@@ -148,6 +149,8 @@ def tile_of_rows(loop: KernelPlan, counts: bool, merges: bool) -> Tile:
     far = "8192" if numbers_of(loop.levels) else "2048"
     if counts:
         far = "(1024 if rows > 1024 else 2048)"
+    elif merges and not numbers_of(loop.levels):
+        height = "64 if itemsize <= 2 else 32"
     own = rows(loop.axes[0], f"min({height}, {FEW}) if strided else 1")
     warps = f"{few} if strided else 8" if counts else "8"
     sides = ("ROWS", own), ("BLOCK", near_or_across(near, far))
