@@ -529,22 +529,23 @@ class Addressing(Parameters):
             mask = " & ".join(c if " & " in c or c.isidentifier() else f"({c})" for c in every)
         options = f", mask={mask}" if mask else ""
         held = read.fill if checked else self.fill.get(read.tensor)
-        outside = "" if held is None or not mask else self.outside(held, read.dtype)
         in_memory = held is None or is_held(held, read.dtype, self.op)
+        wider = read.dtype if in_memory else cast or "compute"
+        outside = "" if held is None or not mask else self.outside(held, wider)
         if outside and in_memory:
             options += f", other={outside}"
         if read.tensor in self.evict:
             options += f", eviction_policy={self.evict[read.tensor]}"
         load = f"tl.load({where}{options})"
         if outside and not in_memory:
-            wide = self.converted((load, ATOM), read, cast or "compute")
-            return f"tl.where({mask}, {wide}, {outside})"
+            return f"tl.where({mask}, {self.converted((load, ATOM), read, wider)}, {outside})"
         return self.converted((load, ATOM), read, cast) if cast else load
 
     def outside(self, held: int | float | bool, dtype: str) -> str:
         """What a load gives where its mask is false. Triton takes a bare number for an f32."""
         text = literal(held, ir.kind_of(dtype, self.op))
-        if ir.may_be_f64(dtype, self.op) and not exact_in_f32(ir.Const(held, dtype)):
+        wide = self.context.wide if dtype == "compute" else ir.may_be_f64(dtype, self.op)
+        if wide and not exact_in_f32(ir.Const(held, dtype)):
             return f"tl.full((), {text}, {self.dtype(dtype)})"
         return text
 
