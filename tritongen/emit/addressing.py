@@ -13,7 +13,6 @@ from tritongen.emit.parameters import Context, Parameters
 from tritongen.emit.text import (
     bare,
     exact_in_f32,
-    is_held,
     launch_text,
     literal,
     only_atom,
@@ -49,6 +48,7 @@ from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import prove
 from tritongen.ir.functions import ATOM, TERM
+from tritongen.ir.rounding import is_exact
 from tritongen.schedule.plan import KernelPlan
 
 
@@ -529,7 +529,7 @@ class Addressing(Parameters):
             mask = " & ".join(c if " & " in c or c.isidentifier() else f"({c})" for c in every)
         options = f", mask={mask}" if mask else ""
         held = read.fill if checked else self.fill.get(read.tensor)
-        in_memory = held is None or is_held(held, read.dtype, self.op)
+        in_memory = held is None or is_exact(held, ir.dtypes_of(read.dtype, self.op))
         wider = read.dtype if in_memory else cast or "compute"
         outside = "" if held is None or not mask else self.outside(held, wider)
         if outside and in_memory:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-import torch
-
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Atom, Poly, Sym, atoms, with_modulo
 from tritongen.ir.algebra import text as poly_text
-from tritongen.ir.dtypes import DTYPES, HALVES
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
 from tritongen.kernel.nodes import PARTS
 
@@ -48,12 +46,6 @@ def exact_in_f32(const: ir.Const) -> bool:
         return held == const.value or const.value != const.value
     except OverflowError:
         return False
-
-
-def is_held(value: int | float | bool, dtype: str, op: ir.Op) -> bool:
-    """Whether the half and f8 types that a dtype may be hold a number exactly: f8e4m3 has no infinity, bf16 no 0.1."""
-    halves = [getattr(torch, DTYPES[d].torch) for d in ir.dtypes_of(dtype, op) if d in HALVES]
-    return all(torch.tensor(value, dtype=half).double().item() == value for half in halves)
 
 
 def bytes_of(dtype: str, op: ir.Op) -> set[int]:

@@ -11,9 +11,11 @@ import math
 from itertools import product
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.dtypes import HALVES
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.integers import LIMITS, values_of, wraps_here
 from tritongen.ir.on_numbers import ON_NUMBERS
+from tritongen.ir.rounding import is_exact
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
@@ -98,7 +100,7 @@ def converted(whole: KernelPlan, maybe_f8: frozenset[str]) -> tuple[Pack, ...]:
     sides = []
     for side in whole.nests[0].fold.factors:
         match side:
-            case ir.Cast(ir.Read() as read, "compute" | "f32"):
+            case ir.Cast(ir.Read() as read, "compute" | "f32") if stored_as(side):
                 sides.append(read)
     if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
@@ -111,8 +113,9 @@ def converted(whole: KernelPlan, maybe_f8: frozenset[str]) -> tuple[Pack, ...]:
 
 def widened(whole: KernelPlan) -> tuple[Pack, ...]:
     """Copies of both factors stored in f8, in f16, which holds them; nothing where one is something else."""
-    sides = [uncast(side) for side in whole.nests[0].fold.factors]
-    factors = [f for f in sides if isinstance(f, ir.Read) and f.dtype in HELD_BY_F16]
+    sides = whole.nests[0].fold.factors
+    bare = [uncast(side) for side in sides if stored_as(side)]
+    factors = [f for f in bare if isinstance(f, ir.Read) and f.dtype in HELD_BY_F16]
     behind = set[str]().union(*(tensors_read(n.body) for n in whole.nests[1:]))
     if whole.products > 1 or len(factors) < len(sides):
         return ()
@@ -159,10 +162,13 @@ def _holding(a: str, b: str, op: ir.Op) -> str:
 
 
 def stored_as(side: ir.Expr) -> str:
-    """The dtype that a factor is stored in; WHOLE for one that follows from small integers, and nothing for others."""
+    """The dtype that a factor is stored in; WHOLE for one that follows from small integers, and nothing for others.
+
+    What lies outside is one of 0.1 only in f32, though it lies outside of a tensor of bf16.
+    """
     match side:
-        case ir.Cast(ir.Read(dtype=stored), _):
-            return stored
+        case ir.Cast(ir.Read(dtype=stored, fill=fill), _):
+            return stored if fill is None or is_exact(fill, HALVES) else ""
         case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
             return stored
         case ir.Call("seen", (_, factor)):
