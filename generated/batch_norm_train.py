@@ -310,7 +310,7 @@ def choose_batch_norm_train_forward(
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share a row
-    if rows < 2 * gpu.sms and cols > 8192:
+    if lib.cdiv(rows, 4096 // min(4096, max(16, lib.pow2(col_run)))) < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),

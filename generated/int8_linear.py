@@ -654,7 +654,7 @@ def choose_int8_linear_backward_dsx(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # rows fit in registers: each is read once
-    if cols <= (4096 if in_f64 else 16384) and (cols <= 512 or not strided):
+    if cols <= (4096 if in_f64 else 16384):
         return "rows", dict(
             WIDTH=(WIDTH := max(16, lib.pow2(cols))),
             ROWS=(ROWS := max(1, (4096 if strided else 1024) // WIDTH)),
@@ -666,8 +666,7 @@ def choose_int8_linear_backward_dsx(
         )  # fmt: skip
     # any width: by rows, and again by columns
     return "wide", dict(
-        ROWS=(ROWS := min(32, max(8, lib.pow2(lib.cdiv(rows, 2 * gpu.sms)))) if strided else 1),
-        BLOCK=(BLOCK := max(64, 4096 // ROWS)), num_warps=8, STAGES=2, COLS=16,
+        ROWS=1, BLOCK=(BLOCK := 4096), num_warps=8, STAGES=2, COLS=16,
         PARTS=lib.shares(4 * gpu.sms, lib.cdiv(cols, BLOCK), lib.cdiv(rows, 16)),
     )  # fmt: skip
 
@@ -677,6 +676,8 @@ def launch_int8_linear_backward_dsx(sx, sw, dy, acc, dsx, dsw) -> None:
     M = sx.shape[0]
     N = sw.shape[0]
     lib.countable("int8_linear_backward_dsx", (M, N), (M, N))
+    acc = lib.in_rows(acc)
+    dy = lib.in_rows(dy)
     strided = 0 < dy.stride(0) < dy.stride(1) or 0 < acc.stride(0) < acc.stride(1)
     in_f64 = torch.float64 in ()
     variant, config = choose_int8_linear_backward_dsx(

@@ -611,7 +611,7 @@ def choose_layer_norm_backward(
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # rows fit in registers: each is read once
-    if cols <= (4096 if in_f64 else 16384) and (cols <= 512 or not strided):
+    if cols <= (4096 if in_f64 else 16384):
         return "rows", dict(
             WIDTH=(WIDTH := max(16, lib.pow2(cols))),
             ROWS=(ROWS := max(1, (4096 if strided else 1024) // WIDTH)),
@@ -623,8 +623,7 @@ def choose_layer_norm_backward(
         )  # fmt: skip
     # any width: by rows, and again by columns
     return "wide", dict(
-        ROWS=(ROWS := min(32, max(8, lib.pow2(lib.cdiv(rows, 2 * gpu.sms)))) if strided else 1),
-        BLOCK=(BLOCK := max(64, 4096 // ROWS)), num_warps=8, STAGES=2, COLS=16,
+        ROWS=1, BLOCK=(BLOCK := 4096), num_warps=8, STAGES=2, COLS=16,
         PARTS=lib.shares(4 * gpu.sms, lib.cdiv(cols, BLOCK), lib.cdiv(rows, 16)),
     )  # fmt: skip
 
@@ -634,8 +633,8 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     lib.countable("layer_norm_backward", (batch, D), (batch, D))
-    x = lib.reshaped(x, batch, D)
-    dy = lib.reshaped(dy, batch, D)
+    x = lib.in_rows(lib.reshaped(x, batch, D))
+    dy = lib.in_rows(lib.reshaped(dy, batch, D))
     dx = dx.view(batch, D)
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     in_f64 = torch.float64 in (x.dtype, w.dtype)

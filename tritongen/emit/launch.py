@@ -360,6 +360,8 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
             out += f".view({inside or '()'})"  # one element, no dim
         else:
             out = f"lib.reshaped({', '.join([out, inside] if inside else [out])})"
+    if view is not None and view.in_rows and not stored:
+        out = f"lib.in_rows({out})"
     return [] if out == tensor else [f"{tensor} = {out}"]
 
 

@@ -52,6 +52,14 @@ def in_lines(x: torch.Tensor) -> torch.Tensor:
     return copied(x, torch.empty(x.shape, dtype=x.dtype, device=x.device), 0)
 
 
+def in_rows(x: torch.Tensor) -> torch.Tensor:
+    """x [..., rows, cols], or a copy where its rows have more than 512 elements and lie across memory.
+
+    A kernel that holds whole rows reads a sector of 32 bytes for each element of such a row.
+    """
+    return in_lines(x) if 0 < x.stride(-2) < x.stride(-1) and x.shape[-1] > 512 else x
+
+
 def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A copy with another dtype."""
     return copied(x, torch.empty(x.shape, dtype=dtype, device=x.device), 0)

