@@ -15,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tritongen.autodiff import exprs
-from tritongen.ir.algebra import Poly, substitute, substitute_atoms, with_modulo
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    extreme,
+    substitute,
+    substitute_atoms,
+    with_modulo,
+)
 from tritongen.ir.conditions import guards_of
 from tritongen.ir.nodes import (
     INTS,
@@ -145,10 +152,23 @@ def parted(wanted: Wanted) -> tuple[tuple[Guard, ...], tuple[Expr, ...]]:
     left = [tuple(e for e in case if e not in common) for case in wanted]
     if any(not case for case in left):
         return guards, rest
+    if (end := _far_end(left)) is not None:
+        return (*guards, end), rest
     first, *others = map(as_condition, left)
     for other in others:
         first = exprs.call("or", first, other)
     return guards, (*rest, first)
+
+
+def _far_end(cases: list[Case]) -> Guard | None:
+    """One guard, where one of several ends of an index must hold: `k < max(a, b)` for `k < a` or `k < b`."""
+    ends = [e.poly for case in cases for e in case if isinstance(e, Guard) and e.op == ">="]
+    if len(ends) < len(cases) or any(len(case) > 1 for case in cases):
+        return None
+    shared = Poly(tuple(term for term in ends[0].terms if all(term in p.terms for p in ends)))
+    if any(isinstance(a, Idx) for p in ends for m, _ in (p - shared).terms for a, _ in m):
+        return None
+    return Guard(shared + extreme("max", (p - shared for p in ends)), ">=")
 
 
 def as_condition(case: Iterable[Literal]) -> Expr:

@@ -125,7 +125,13 @@ class KernelWriter(Addressing):
         return not set(NARROW).isdisjoint(ir.dtypes_of(dtype, self.op))
 
     def full(self, e: ir.Expr, dtype: str) -> str:
-        """A number or size as a tensor of a dtype. One that the call gives may be too large for it: then it wraps."""
+        """A number or size as a tensor of a dtype. One that the call gives may be too large for it: then it wraps.
+
+        Triton makes no f8 of a number, and its interpreter no bf16: such a number is converted.
+        """
+        if isinstance(e, ir.Const) and e.value and ir.may_be_half(dtype, self.op):
+            wide = ir.Const(e.value, "f64" if ir.may_be_f64(dtype, self.op) else "f32")
+            return self.converted((self.full(wide, wide.dtype), ATOM), wide, dtype)
         text, own = self.expr(e)[0], self.dtype(dtype)
         wraps = not isinstance(e, ir.Const) and self.may_be_narrow(dtype)
         return f"tl.cast({text}, {own})" if wraps else f"tl.full((), {text}, {own})"

@@ -216,6 +216,8 @@ def leaf(s: Sketch, env: Env, odd: float) -> str:
         {"read": 14, "literal": 1.2, "scalar": 0.8, "index": 0.8, "term": 0.8, "int": 0.8}
     )
     if choice == "literal":
+        if s.maybe(0.1):
+            return f"{s.one('T', 'bf16', 'f8e4m3')}({s.one('0.1', '-300.7', '1e5')})"
         return s.one("0.5", "2", "1.5", "-1", "3")
     if choice == "scalar":
         return s.scalar()
