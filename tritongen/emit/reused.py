@@ -145,7 +145,9 @@ def _is_general(plan: Plan, step: Step) -> bool:
     said = {n.dtype for n in own}
     said |= {e.dtype for n in own for e in ir.walk(n.body) if isinstance(e, ir.Cast)}
     said &= {p.name for p in op.typarams}
-    said |= {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
+    # In which type it computes, these say, and else what the forward kept.
+    wide = {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
+    said |= wide or ({"compute"} if ir.may_compute_f64(op) else set())
     # A launch finds the batch dims in the shape of a result, and may take one only for that.
     merged = {t for t, dims in _dims(plan).items() if ir.BATCH_SIZE in dims} & touched
     fewer, results = ({t.name for t in ts} for ts in (broadcasting(op), op.outputs))
