@@ -31,6 +31,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
+from tritongen.ir.dtypes import HALVES
 from tritongen.ir.free import (
     all_indices,
     fetches,
@@ -42,6 +43,7 @@ from tritongen.ir.free import (
 )
 from tritongen.ir.names import fresh
 from tritongen.ir.reducers import REDUCERS
+from tritongen.ir.rounding import is_exact
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Dims
 
@@ -71,9 +73,12 @@ def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
 def as_rounded(nests: ir.Nests) -> ir.Nests:
     """Gives temporaries that are rounded to another type that type, as outputs have it: `h[m, k] = T(silu(x[m, k]))`.
 
-    The values are the same. They take less memory when they are stored, and products multiply them as they are stored.
+    The values are the same. They take less memory when they are stored, and products multiply them as they are stored. One stays
+    that is read with an `else 0.1`, which no half type holds.
     """
     rounded = dict[str, str]()
+    read = [r for n in nests for r in reads(n.body)]
+    wide = {r.tensor for r in read if r.fill is not None and not is_exact(r.fill, HALVES)}
 
     def change(read: ir.Read) -> ir.Expr:
         dtype = rounded.get(read.tensor)
@@ -83,7 +88,9 @@ def as_rounded(nests: ir.Nests) -> ir.Nests:
     for nest in nests:
         nest = nest.reading(change)
         match nest.body:
-            case ir.Cast(ir.Cast(_, dtype) as body, "compute") if nest.dtype == "compute" != dtype:
+            case ir.Cast(ir.Cast(_, dtype) as body, "compute") if (
+                nest.dtype == "compute" != dtype and nest.name not in wide
+            ):
                 rounded[nest.name] = dtype
                 nest = replace(nest, body=body, dtype=dtype)
         found.append(nest)
