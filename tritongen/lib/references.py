@@ -11,15 +11,17 @@ import torch
 
 
 def read_else(tensor: torch.Tensor, fill: float, *index: torch.Tensor | int) -> torch.Tensor:
-    """tensor[index], and `fill` where an index is outside."""
+    """tensor[index], and `fill` where an index is outside. Of a tensor of a half or f8 type in f32, since it may not hold `fill`."""
     inside, at = True, []
     for i, size in zip(index, tensor.shape, strict=True):
         i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
         inside = inside & (i >= 0) & (i < size)
         at.append(i.clamp(0, max(size - 1, 0)))
+    half = tensor.dtype.is_floating_point and tensor.dtype.itemsize < 4
+    wide = torch.float32 if half else tensor.dtype
     if tensor.numel() == 0:
-        return tensor.new_full(inside.shape, fill)  # type: ignore[attr-defined]
-    return torch.where(inside, tensor[tuple(at)], fill)  # type: ignore[call-overload]
+        return tensor.new_full(inside.shape, fill, dtype=wide)  # type: ignore[attr-defined]
+    return torch.where(inside, tensor[tuple(at)].to(wide), fill)  # type: ignore[call-overload]
 
 
 def box_parts(terms: int, *sizes: int) -> list[tuple[slice, ...]]:
