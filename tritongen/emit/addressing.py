@@ -47,8 +47,8 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import prove
+from tritongen.ir.dtypes import is_exact
 from tritongen.ir.functions import ATOM, TERM
-from tritongen.ir.rounding import is_exact
 from tritongen.schedule.plan import KernelPlan
 
 

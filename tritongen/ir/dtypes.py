@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -59,4 +61,24 @@ FLOATS, INTS = _names("float"), _names("int")
 NARROW_FLOATS = _names("float", storage=True)
 # Dtypes that are computed in a wider float and rounded when they are stored.
 HALVES = tuple(n for n in (*FLOATS, *NARROW_FLOATS) if DTYPES[n].bits < 32)
+# The least normal number and the largest one of each.
+RANGES = {
+    "f16": (2.0**-14, 65504.0),
+    "bf16": (2.0**-126, 255 * 2.0**120),
+    "f8e4m3": (2.0**-6, 448.0),
+    "f8e5m2": (2.0**-14, 57344.0),
+}
 TORCH_NAMES = {d.name: d.torch for d in DTYPES.values()}
+
+
+def is_exact(value: float, dtypes: Iterable[str]) -> bool:
+    """Whether the half and f8 types among these have the number: f8e4m3 has no infinity, bf16 no 0.1. Denormal numbers do not count."""
+
+    def has(dtype: str) -> bool:
+        least, most = RANGES[dtype]
+        if value == 0 or math.isinf(value):
+            return value == 0 or dtype != "f8e4m3"
+        digits, _ = math.frexp(value)
+        return least <= abs(value) <= most and math.ldexp(digits, DTYPES[dtype].digits).is_integer()
+
+    return all(map(has, (d for d in dtypes if d in RANGES)))

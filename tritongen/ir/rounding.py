@@ -8,17 +8,7 @@ language.md says and GPUs do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
-
-from tritongen.ir.dtypes import HALVES, TORCH_NAMES
-
-
-def is_exact(value: float, dtypes: Iterable[str]) -> bool:
-    """Whether the half and f8 types among these have the number: f8e4m3 has no infinity, bf16 no 0.1."""
-    halves = [getattr(torch, TORCH_NAMES[d]) for d in dtypes if d in HALVES]
-    return all(torch.tensor(value, dtype=half).double().item() == value for half in halves)
 
 
 def widen(t: torch.Tensor) -> torch.Tensor:

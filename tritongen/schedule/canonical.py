@@ -31,7 +31,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
-from tritongen.ir.dtypes import HALVES
+from tritongen.ir.dtypes import HALVES, is_exact
 from tritongen.ir.free import (
     all_indices,
     fetches,
@@ -43,7 +43,6 @@ from tritongen.ir.free import (
 )
 from tritongen.ir.names import fresh
 from tritongen.ir.reducers import REDUCERS
-from tritongen.ir.rounding import is_exact
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Dims
 

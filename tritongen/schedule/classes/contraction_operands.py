@@ -11,11 +11,10 @@ import math
 from itertools import product
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.dtypes import HALVES
+from tritongen.ir.dtypes import HALVES, is_exact
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.integers import LIMITS, values_of, wraps_here
 from tritongen.ir.on_numbers import ON_NUMBERS
-from tritongen.ir.rounding import is_exact
 from tritongen.schedule.canonical import uncast
 from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
