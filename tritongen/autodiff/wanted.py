@@ -16,9 +16,12 @@ from collections.abc import Iterable
 
 from tritongen.autodiff import exprs
 from tritongen.ir.algebra import (
-    Idx,
+    Fetch,
     Poly,
+    atoms,
     extreme,
+    indices,
+    poly,
     substitute,
     substitute_atoms,
     with_modulo,
@@ -161,14 +164,18 @@ def parted(wanted: Wanted) -> tuple[tuple[Guard, ...], tuple[Expr, ...]]:
 
 
 def _far_end(cases: list[Case]) -> Guard | None:
-    """One guard, where one of several ends of an index must hold: `k < max(a, b)` for `k < a` or `k < b`."""
+    """One guard that holds where one of several bounds holds: `k < max(a, b)` for `k < a` or `k < b`.
+
+    None if the bounds differ in more than sizes and numbers that operands hold.
+    """
     ends = [e.poly for case in cases for e in case if isinstance(e, Guard) and e.op == ">="]
     if len(ends) < len(cases) or any(len(case) > 1 for case in cases):
         return None
     shared = Poly(tuple(term for term in ends[0].terms if all(term in p.terms for p in ends)))
-    if any(isinstance(a, Idx) for p in ends for m, _ in (p - shared).terms for a, _ in m):
+    own = [p - shared for p in ends]
+    if any(indices(poly(a)) for p in own for a in atoms(p) if not isinstance(a, Fetch)):
         return None
-    return Guard(shared + extreme("max", (p - shared for p in ends)), ">=")
+    return Guard(shared + extreme("max", own), ">=")
 
 
 def as_condition(case: Iterable[Literal]) -> Expr:

@@ -127,7 +127,7 @@ class KernelWriter(Addressing):
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype. One that the call gives may be too large for it: then it wraps.
 
-        Triton makes no f8 of a number, and its interpreter no bf16: such a number is converted.
+        `tl.full` fails for f8, and for bf16 in the interpreter. Numbers in half and f8 types are converted from f32 or f64 instead.
         """
         if isinstance(e, ir.Const) and e.value and ir.may_be_half(dtype, self.op):
             wide = ir.Const(e.value, "f64" if ir.may_be_f64(dtype, self.op) else "f32")

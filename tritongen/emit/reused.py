@@ -145,7 +145,7 @@ def _is_general(plan: Plan, step: Step) -> bool:
     said = {n.dtype for n in own}
     said |= {e.dtype for n in own for e in ir.walk(n.body) if isinstance(e, ir.Cast)}
     said &= {p.name for p in op.typarams}
-    # In which type it computes, these say, and else what the forward kept.
+    # The launch reads its compute type from these, or from a tensor that the forward kept if there are none (`computes_wide`).
     wide = {t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)}
     said |= wide or ({"compute"} if ir.may_compute_f64(op) else set())
     # A launch finds the batch dims in the shape of a result, and may take one only for that.

@@ -17,7 +17,7 @@ class Dtype:
     """A row of the table of dtypes.
 
     digits: those of the significand, the leading one included; of an integer all. storage: it is only loaded and stored, and computed
-    with in a wider dtype.
+    with in a wider dtype. normal: the least normal number and the largest one, of those that are rounded when they are stored.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Dtype:
     torch: str
     triton: str
     storage: bool = False
+    normal: tuple[float, float] = (0.0, math.inf)
 
     @property
     def itemsize(self) -> int:
@@ -39,10 +40,10 @@ DTYPES = {
     for row in (
         Dtype("f64", "float", 64, 53, "float64", "float64"),
         Dtype("f32", "float", 32, 24, "float32", "float32"),
-        Dtype("f16", "float", 16, 11, "float16", "float16"),
-        Dtype("bf16", "float", 16, 8, "bfloat16", "bfloat16"),
-        Dtype("f8e4m3", "float", 8, 4, "float8_e4m3fn", "float8e4nv", storage=True),
-        Dtype("f8e5m2", "float", 8, 3, "float8_e5m2", "float8e5", storage=True),
+        Dtype("f16", "float", 16, 11, "float16", "float16", normal=(2.0**-14, 65504.0)),
+        Dtype("bf16", "float", 16, 8, "bfloat16", "bfloat16", normal=(2.0**-126, 255 * 2.0**120)),
+        Dtype("f8e4m3", "float", 8, 4, "float8_e4m3fn", "float8e4nv", True, (2.0**-6, 448.0)),
+        Dtype("f8e5m2", "float", 8, 3, "float8_e5m2", "float8e5", True, (2.0**-14, 57344.0)),
         Dtype("i64", "int", 64, 63, "int64", "int64"),
         Dtype("i32", "int", 32, 31, "int32", "int32"),
         Dtype("i16", "int", 16, 15, "int16", "int16"),
@@ -61,24 +62,16 @@ FLOATS, INTS = _names("float"), _names("int")
 NARROW_FLOATS = _names("float", storage=True)
 # Dtypes that are computed in a wider float and rounded when they are stored.
 HALVES = tuple(n for n in (*FLOATS, *NARROW_FLOATS) if DTYPES[n].bits < 32)
-# The least normal number and the largest one of each.
-RANGES = {
-    "f16": (2.0**-14, 65504.0),
-    "bf16": (2.0**-126, 255 * 2.0**120),
-    "f8e4m3": (2.0**-6, 448.0),
-    "f8e5m2": (2.0**-14, 57344.0),
-}
 TORCH_NAMES = {d.name: d.torch for d in DTYPES.values()}
 
 
 def is_exact(value: float, dtypes: Iterable[str]) -> bool:
-    """Whether the half and f8 types among these have the number: f8e4m3 has no infinity, bf16 no 0.1. Denormal numbers do not count."""
+    """Whether each half and f8 type of these represents a number exactly: f8e4m3 has no infinity, bf16 no 0.1. Denormals count as inexact."""
 
-    def has(dtype: str) -> bool:
-        least, most = RANGES[dtype]
+    def has(row: Dtype) -> bool:
         if value == 0 or math.isinf(value):
-            return value == 0 or dtype != "f8e4m3"
-        digits, _ = math.frexp(value)
-        return least <= abs(value) <= most and math.ldexp(digits, DTYPES[dtype].digits).is_integer()
+            return value == 0 or row.name != "f8e4m3"
+        (least, most), (significand, _) = row.normal, math.frexp(value)
+        return least <= abs(value) <= most and math.ldexp(significand, row.digits).is_integer()
 
-    return all(map(has, (d for d in dtypes if d in RANGES)))
+    return all(has(DTYPES[d]) for d in dtypes if d in HALVES)

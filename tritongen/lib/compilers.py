@@ -97,7 +97,8 @@ def mended_ptx(text: str) -> str:
 
     Where tiles of two layouts lie at one address of shared memory, their descriptors differ in the upper 32 bits. ptxas adds
     64-bit constants to the address that they share, and took that from a uniform register which a loop had overwritten
-    (`UIADD3 UR46, UP2, UR46, 0x20, URZ`). The lower 32 bits are computed alone instead, and the upper ones are a constant.
+    (`UIADD3 UR46, UP2, UR46, 0x20, URZ`). The lower 32 bits are computed alone instead, and the upper ones are a constant: the
+    address has 14 bits, so no sum carries.
     """
     two = (
         r"{ .reg .b16 a0, a1, b0, b1; mov.b32 {a0, a1}, \2; mov.b32 {b0, b1}, \3;"

@@ -53,9 +53,9 @@ def in_lines(x: torch.Tensor) -> torch.Tensor:
 
 
 def in_rows(x: torch.Tensor) -> torch.Tensor:
-    """x [..., rows, cols], or a copy where its rows have more than 512 elements and lie across memory.
+    """x [..., rows, cols], or a contiguous copy if its columns are contiguous instead and its rows have more than 512 elements.
 
-    A kernel that holds whole rows reads a sector of 32 bytes for each element of such a row.
+    A kernel that holds whole rows would read a sector of 32 bytes for each element.
     """
     return in_lines(x) if 0 < x.stride(-2) < x.stride(-1) and x.shape[-1] > 512 else x
 

@@ -11,7 +11,7 @@ import torch
 
 
 def read_else(tensor: torch.Tensor, fill: float, *index: torch.Tensor | int) -> torch.Tensor:
-    """tensor[index], and `fill` where an index is outside. Of a tensor of a half or f8 type in f32, since it may not hold `fill`."""
+    """tensor[index], and `fill` where an index is outside. Half and f8 types return f32, because they may not represent `fill`."""
     inside, at = True, []
     for i, size in zip(index, tensor.shape, strict=True):
         i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)

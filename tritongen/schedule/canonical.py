@@ -72,8 +72,8 @@ def _none_reversed(reduce: ir.Reduce, facts: Facts) -> ir.Reduce:
 def as_rounded(nests: ir.Nests) -> ir.Nests:
     """Gives temporaries that are rounded to another type that type, as outputs have it: `h[m, k] = T(silu(x[m, k]))`.
 
-    The values are the same. They take less memory when they are stored, and products multiply them as they are stored. One stays
-    that is read with an `else 0.1`, which no half type holds.
+    The values are the same. They take less memory when they are stored, and products multiply them as they are stored. A
+    temporary that some line reads with a value such as `else 0.1` keeps its type: no half type represents 0.1.
     """
     rounded = dict[str, str]()
     read = [r for n in nests for r in reads(n.body)]

@@ -71,8 +71,8 @@ def walked_axes(walks: Iterable[Walk]) -> tuple[Axis, ...]:
 class View:
     """A tensor as one kernel sees it: reshaped to `shape`, where the digits `runs[k]` index dim k.
 
-    `order`: the order of its dims before that, if it differs from their own. `in_rows`: an operand's rows, its last dim, are copied
-    first where they are long and lie across memory.
+    `order`: the order of its dims before that, if it differs from their own. `in_rows`: the launch copies an operand if
+    its rows are long and not contiguous (`lib.in_rows`).
     """
 
     tensor: str

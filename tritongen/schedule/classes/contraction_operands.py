@@ -163,7 +163,7 @@ def _holding(a: str, b: str, op: ir.Op) -> str:
 def stored_as(side: ir.Expr) -> str:
     """The dtype that a factor is stored in; WHOLE for one that follows from small integers, and nothing for others.
 
-    What lies outside is one of 0.1 only in f32, though it lies outside of a tensor of bf16.
+    A read of bf16 with `else 0.1` has none, because bf16 does not represent 0.1.
     """
     match side:
         case ir.Cast(ir.Read(dtype=stored, fill=fill), _):
