@@ -367,7 +367,7 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     @functools.cache
     def compiled(*wanted: str) -> tuple[CompiledOp, dict[str, str], list[str]]:
         try:
-            derivable, were = gradient_to_derive(op, wanted)
+            derivable, were = gradient_to_derive(op, wanted, names)
             try:
                 text = print_op(derivable)
             except NotWritable as why:

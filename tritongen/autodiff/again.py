@@ -7,12 +7,13 @@ Input: the lines of a backward op, which take its outputs as given. Output: line
 
 A kernel that holds x computes y in a few instructions. Reading y would cost as much as reading x. An output is computed again
 if its line reads exactly one tensor of the output's size, if the gradient reads that tensor anyway, and if all other values in
-the line are smaller and available. A whole number without dims always is: as an operand it would be a float scalar.
+the line are smaller and available. A whole number without dims always is: as an operand it would be a float scalar. So is an
+output that nobody keeps for the gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tritongen.ir.free import folds_of, free_indices, needed, tensors_read
 from tritongen.ir.nodes import Call, Expr, Nest, Op, Read, kind_of, walk
@@ -25,11 +26,19 @@ SHORT = frozenset(
 
 
 def computed_again(
-    op: Op, nests: tuple[Nest, ...], gradients: set[str], free_name: Callable[[str], str]
+    op: Op,
+    nests: tuple[Nest, ...],
+    gradients: set[str],
+    free_name: Callable[[str], str],
+    keeps: Collection[str] | None = None,
 ) -> tuple[Nest, ...]:
-    """The lines of a gradient. New lines compute such outputs, and the other lines read these."""
+    """The lines of a gradient. New lines compute such outputs, and the other lines read these.
+
+    keeps: the outputs that the lines may read. None: all.
+    """
     given = {o.name for o in op.outputs}
-    used = needed(nests, gradients, given)
+    gone: set[str] = set() if keeps is None else given - {*keeps}
+    used = needed(nests, gradients, given - gone)
     read = set[str]().union(*(tensors_read(nest.body) for nest in used))
     there = given | {nest.name for nest in used} | {p.name for p in op.params}
     stored = {t.name for t in (*op.tensors, *op.outputs)}
@@ -37,7 +46,11 @@ def computed_again(
         nest.name
         for nest in nests
         if nest.name in given & read
-        and (_is_whole_number(op, nest) or _is_near(nest, read & stored, there - {nest.name}))
+        and (
+            nest.name in gone
+            or _is_whole_number(op, nest)
+            or _is_near(nest, read & stored, there - {nest.name})
+        )
     )
     return renamed(nests, {name: free_name(f"{name}_again") for name in near})
 

@@ -14,7 +14,7 @@ sums.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -88,10 +88,16 @@ class NotDifferentiable(SpecError):
         super().__init__((Diagnostic("E701", message, help=help),))
 
 
-def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op:
+def derive(
+    op: Op,
+    wrt: Iterable[str] | None = None,
+    shared: bool = False,
+    keeps: Collection[str] | None = None,
+) -> Op:
     """The backward op. `wrt` names the wanted operands and scalars, by default all floats.
 
-    `shared`: a value that a line repeats, and that its gradient reads again, gets a line of its own.
+    `shared`: a value that a line repeats, and that its gradient reads again, gets a line of its own. `keeps`: the outputs
+    that it may read, by default all.
     """
     if op.gradient == "none":
         raise NotDifferentiable(op, SAYS_NONE)
@@ -101,11 +107,11 @@ def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op
     op = _stepped_aside(op, wanted)
     try:
         if not shared:
-            return _derived(op, wanted, PLAIN)
+            return _derived(op, wanted, PLAIN, keeps=keeps)
     except flow.Overgrown:
         pass  # nested macros repeat what they are given
     try:
-        return _derived(op, wanted, MOST, shared=True)
+        return _derived(op, wanted, MOST, True, keeps)
     except flow.Overgrown as line:
         reason = f"that of its line `{line}` grows beyond {MOST} operations"
         raise NotDifferentiable(op, reason, "give parts of it lines of their own") from None
@@ -131,7 +137,13 @@ def _lifted(op: Op, wrt: Iterable[str] | None, shared: bool = False) -> _Tape:
     return tape
 
 
-def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:
+def _derived(
+    op: Op,
+    wanted: tuple[Param, ...],
+    most: int,
+    shared: bool = False,
+    keeps: Collection[str] | None = None,
+) -> Op:
     tape = _Tape(op, facts_of(op), _said(op), wanted, most)
     tape.forward = lift(op, tape.facts, tape.free_name, shared)
     tape.find_active()
@@ -140,7 +152,8 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     last = tuple(tape.operand(p) for p in wanted)
     nests = (*tape.values, *tape.backward, *last)
     nests, gradients = from_kept(op, nests), {f"d{p.name}" for p in wanted}
-    nests = _tidied(op, computed_again(op, nests, gradients, tape.free_name), gradients)
+    again = computed_again(op, nests, gradients, tape.free_name, keeps)
+    nests = _tidied(op, again, gradients)
     own = {nest.name for nest in tape.backward}
     nests = in_stored_types(op, read_back(nests, own), own)
     operands = {t.name: t.dims for t in (*op.tensors, *map(cotangent, op.outputs))}

@@ -7,7 +7,7 @@ language decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tritongen.autodiff.backward import (
@@ -34,17 +34,17 @@ from tritongen.syntax.parse import parse
 TOO_LONG = {"E001", "E007", "E008", "E009"}  # codes that refuse a correct text
 
 
-def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
-    """The backward op. `wrt` names the wanted operands and scalars, by default all floats.
+def gradient(op: Op, wrt: Iterable[str] | None = None, keeps: Collection[str] | None = None) -> Op:
+    """The backward op. `wrt` names the wanted operands and scalars, by default all floats; `keeps` the outputs it may read.
 
     If its text would be longer than a spec may be, repeated values get names, and it may have four times the operations. If the
     language has no text for it, or only one that is too long, it stays as derived.
     """
     wanted = None if wrt is None else tuple(wrt)
-    derived = derive(op, wanted)
+    derived = derive(op, wanted, keeps=keeps)
     for most in (MAX_OPERATIONS, 4 * MAX_OPERATIONS):
         if most > MAX_OPERATIONS and repeats(op, wanted):
-            derived = derive(op, wanted, shared=True)
+            derived = derive(op, wanted, True, keeps)
         try:
             return _with_batches(op, _as_text_says(derived, f"the gradient of {op.name}", most))
         except NotWritable:
@@ -102,9 +102,14 @@ def taking_what_it_reads(back: Op, op: Op, forward: Op) -> Op:
     return replace(back, typarams=(*back.typarams, *typarams), params=(*back.params, *params))
 
 
-def gradient_to_derive(op: Op, wanted: Iterable[str] | None = None) -> tuple[Op, dict[str, str]]:
-    """The gradient (of these operands) as an op that has one itself: `dy` is called `g_y` in it; and what each such name was."""
-    back = replace(gradient(op, wanted), gradient="derive")
+def gradient_to_derive(
+    op: Op, wanted: Iterable[str] | None = None, keeps: Collection[str] | None = None
+) -> tuple[Op, dict[str, str]]:
+    """The gradient (of these operands, from these outputs) as an op that has one itself: `dy` is called `g_y` in it.
+
+    Also returns what each such name was.
+    """
+    back = replace(gradient(op, wanted, keeps), gradient="derive")
     brought = {f"d{t.name}" for t in (*op.params, *op.outputs)}
     taken, names = names_of(back), dict[str, str]()
     for t in (*back.params, *back.outputs):

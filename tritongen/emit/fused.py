@@ -273,6 +273,8 @@ class FusedWriter(LoopWriter):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
         line = self.levels[-1].lines.append
         self.levels[-1].lines += self.comment(f.name)
+        if dot and not held:
+            text = self.without_rows(f, text)
         if f.again:
             line(f"{f.name} = {text}")
             return
@@ -415,8 +417,8 @@ class FusedWriter(LoopWriter):
         return self.lanes_mask(f, [guard_text(self, g) for g in f.value.guards])
 
     def guards_within(self, f: Fold, frame: Frame) -> list[str]:
-        """The guards of a fold that speak of a frame's lanes alone."""
-        own = (g for g in f.value.guards if tile_indices(g, self.own) <= {*frame})
+        """The guards of a product's terms that speak of a frame's lanes alone."""
+        own = (g for g in f.guards if tile_indices(g, self.own) <= {*frame})
         return [guard_text(self, g) for g in own]
 
     def lanes_mask(self, f: Fold, guards: list[str]) -> str:
@@ -452,6 +454,15 @@ class FusedWriter(LoopWriter):
             state = f", {f.name}"
             state += f" * {self.moving[self.shift_of(f)][2]}" if f.moved_by else ""
         return f"tl.dot({rows_side}, {columns_side}{state})"
+
+    def without_rows(self, f: Fold, text: str) -> str:
+        """A product, but 0 in rows and columns that a guard drops as a whole, whatever others have."""
+        whole = [g for g in f.value.guards if g not in f.guards]
+        if not whole:
+            return text
+        with self.within(self.frame_of(f.axes)):
+            mask = self.mask(frozenset(), [guard_text(self, g) for g in whole])
+        return f"tl.where({mask}, {text}, 0.0)"
 
     def by_side(self, f: Fold) -> tuple[ir.Expr, ir.Expr]:
         """The factors of a product: that of its rows, and that of its columns."""
@@ -553,7 +564,7 @@ class FusedWriter(LoopWriter):
         """
         over, found = self.own.axis(f), list[ir.Guard]()
         told, alone = dict[str, None](), True
-        others = [g for g in f.value.guards if tile_indices(g, self.own) - {*frame}]
+        others = [g for g in f.guards if tile_indices(g, self.own) - {*frame}]
         for name in sorted(set().union(*(tile_indices(g, self.own) - {*frame} for g in others))):
             own = [g for g in others if name in tile_indices(g, self.own)]
             signs = [(self.sign(g, name), g.poly) for g in own]
@@ -632,6 +643,8 @@ class FusedWriter(LoopWriter):
 
     def close_state(self, f: Fold) -> None:
         """Behind the loop a maximum is itself again, and lanes that kept states of their own become one."""
+        if is_dot(f, self.own) and (text := self.without_rows(f, f.name)) != f.name:
+            self.levels[-1].lines.append(f"{f.name} = {text}")
         if self.is_apart(f):
             frame, nest = self.frames[f.name], self.nests[f.name]
             alone = self.folded(f) == ("", "")  # a number, which is no tile

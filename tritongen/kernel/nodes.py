@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, size
+from tritongen.ir.algebra import Poly, indices, size
 from tritongen.ir.free import free_indices
 
 PARTS = size("PARTS$")  # how many programs share a loop; `$`, since a spec may call a size PARTS
@@ -83,6 +83,11 @@ class Fold:
     @property
     def over(self) -> tuple[str, ...]:
         return tuple(b.index for b in self.value.binders)
+
+    @property
+    def guards(self) -> tuple[ir.Guard, ...]:
+        """Those that tell terms apart. The others name no index of the fold: they drop all terms or none."""
+        return tuple(g for g in self.value.guards if indices(g.poly) & {*self.over})
 
 
 @dataclass(frozen=True, slots=True)

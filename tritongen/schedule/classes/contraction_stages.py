@@ -353,7 +353,12 @@ def met(kernel: KernelPlan) -> set[str]:
 
 def multiplied(kernel: KernelPlan) -> str:
     """The dtype that factors have in memory and in tl.dot; nothing where they are computed, in f32 or f64."""
-    kinds = {stored_as(side) for side in kernel.nests[0].fold.factors}
+    return multiplied_in(kernel.nests[0])
+
+
+def multiplied_in(nest: ir.Nest) -> str:
+    """`multiplied`, for one of a kernel's products."""
+    kinds = {stored_as(side) for side in nest.fold.factors}
     found = kinds - SMALL - {WHOLE} or kinds
     return min(found) if len(found) == 1 or found <= F8 else ""
 
