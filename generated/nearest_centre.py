@@ -481,7 +481,7 @@ def nearest_centre_backward_dnorm_loop(
 @triton.jit
 def nearest_centre_backward_dx_tile(
     ddistance_ptr, x_ptr, centre_ptr, c_ptr, dx_ptr, N, D, K, ddistance_row, x_row, x_col,
-    centre_row, c_0, c_1, dx_row, dx_col,
+    centre_0, c_0, c_1, dx_row, dx_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each program computes a tile of ROWS x BLOCK elements."""
@@ -494,8 +494,7 @@ def nearest_centre_backward_dx_tile(
     # ddistance_min[n] = ddistance[n]
     ddistance_min = ddistance
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(tl.float32)
-    centre = tl.load(centre_ptr + row * centre_row, mask=row < N)
-    centre2 = tl.load(centre_ptr + row * centre_row, mask=row < N)
+    centre = tl.load(centre_ptr + row * centre_0, mask=row < N)
     c = tl.load(
         c_ptr + centre * c_0 + col * c_1, mask=inside & (centre >= 0) & (centre < K), other=0.0
     ).to(tl.float32)
@@ -503,11 +502,7 @@ def nearest_centre_backward_dx_tile(
     #     0.0) * (c[centre[n], d] else 0.0)
     dx = (
         ddistance * (2.0 * x)
-        + -2.0
-        * tl.where(
-            (centre >= 0) & (centre < K), tl.where(centre == centre2, ddistance_min, 0.0), 0.0
-        )
-        * c
+        + -2.0 * tl.where((centre >= 0) & (centre < K), ddistance_min, 0.0) * c
     )
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

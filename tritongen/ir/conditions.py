@@ -35,7 +35,9 @@ def guards_of(kind: Kind, condition: Expr) -> tuple[tuple[Guard, ...], Expr | No
             gap = {"gt": left - right - 1, "ge": left - right, "eq": left - right}.get(op)
             if gap is None:
                 gap = right - left - (1 if op == "lt" else 0)
-            if not is_affine(gap) or gap.constant is not None:
+            if (value := gap.constant) is not None:
+                return (), None if value == 0 or value > 0 and op != "eq" else condition
+            if not is_affine(gap):
                 return (), condition
             return (Guard(gap, "==" if op == "eq" else ">="),), None
     return (), condition

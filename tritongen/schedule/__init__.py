@@ -145,10 +145,15 @@ def in_chunks(found: Cut, own: str, checked: ir.Op, aside: Mapping[str, str]) ->
         plan_op(each, name, None, each, aside)
         for each, name in zip((ops.body, ops.behind), names, strict=True)
     )
+    sums = {n.name for n in ops.sums}
+    # A kernel reads each sum that it adds to, so none of these may be missing.
+    kept = (tuple(s for s in step.optional if s not in sums) for step in body.steps)
+    of_chunk = (replace(s, optional=o) for s, o in zip(body.steps, kept, strict=True))
+    body = replace(body, steps=tuple(of_chunk))
     zeroed = {t for step in body.steps for v in step.variants for _, t in v.zeroed}
     cut_dim = size(ops.size)
     large = any(cut_dim in n.dims for n in body.scratch)
-    if zeroed & {n.name for n in ops.sums} or not large or _is_torn(cut_dim, body):
+    if zeroed & sums or not large or _is_torn(cut_dim, body):
         return None
     scratch = (*body.scratch, *ops.sums, *behind.scratch)
     nests, defines = (*body.nests, *behind.nests), (*body.defines, *behind.defines)

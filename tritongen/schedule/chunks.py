@@ -247,6 +247,7 @@ class _Cutting:
         else:
             own += more
         params += self.binding(asked, own)
+        params += self.telling({p.dtype for p in params if isinstance(p, ir.Tensor)})
         params += more
         params += [ir.Scalar(x, "i64", None) for x in (self.first, self.whole) if x in refs]
         tensors = [p for p in params if isinstance(p, ir.Tensor)]
@@ -266,6 +267,13 @@ class _Cutting:
             self.op, params=tuple(params), outputs=outputs, nests=nests, facts=tuple(facts),
             gradient="none", ref=None, kept=(), text="",
         )  # fmt: skip
+
+    def telling(self, known: set[str]) -> list[ir.Tensor]:
+        """Operands beside those that are read, whose dtypes say whether the call computes in f64."""
+        wide = (
+            t for t in self.op.tensors if t.dtype != "compute" and ir.may_be_f64(t.dtype, self.op)
+        )
+        return [*{t.dtype: t for t in wide if t.dtype not in known}.values()]
 
     def binding(self, asked: Iterable[Poly], read: list[ir.Tensor]) -> list[ir.Tensor]:
         """Operands beside those that are read, whose shapes say these sizes."""

@@ -6,7 +6,7 @@ cannot hold them. Each class makes its kernel from them (`classes/`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -17,12 +17,14 @@ from tritongen.ir.algebra import (
     Poly,
     affine,
     denominator,
+    index,
     indices,
     is_fractional,
     numerator,
     poly,
 )
-from tritongen.ir.free import all_indices, reads, tensors_read
+from tritongen.ir.conditions import where_known
+from tritongen.ir.free import all_indices, free_indices, reads, tensors_read
 from tritongen.schedule.canonical import substitute_indices
 
 
@@ -229,7 +231,12 @@ def paste(
         for at, own in zip(node.coords, nest.coords, strict=True):
             values |= solve_digits(own, at, {b.index: b.hi for b in nest.box})
         body = paste(substitute_indices(nest.body, values), virtual, tile, lines_over)
-        return body if node.fill is None else _filled(body, node, nest)
+        if node.fill is None:
+            return body
+        moved = {name for name, value in values.items() if value != index(name)}
+        as_it_is = paste(nest.body, virtual, tile, lines_over)
+        kept = {r for r in reads(as_it_is) if not free_indices(r) & moved}
+        return _filled(body, node, nest, kept)
 
     return ir.with_reads(expr, change)
 
@@ -256,10 +263,11 @@ def solve_digits(own: Poly, at: Poly, ranges: dict[str, Poly]) -> dict[str, Poly
     return values
 
 
-def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
+def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest, kept: Set[ir.Read]) -> ir.Expr:
     """A temporary read with `else`: inside its dims its value, outside the fill.
 
-    The `where` does not keep a read of the value inside of its own tensor. So each such read gets a fill, whose value is never used.
+    The `where` does not keep a read of the value inside of its own tensor. So each such read gets a fill, whose value is never
+    used, but for those that the place does not move (`kept`).
     An index that subscripts the same dim in both lines has one name and range (`canonical.unify`), and is never outside.
     """
     assert read.fill is not None
@@ -278,9 +286,11 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
     inside = reduce(lambda a, b: ir.Call("and", (a, b), "bool"), tests)
 
     def filled(r: ir.Read) -> ir.Read:
-        return r if r.fill is not None else replace(r, fill=False if r.dtype == "bool" else 0)
+        if r in kept or r.fill is not None:
+            return r
+        return replace(r, fill=False if r.dtype == "bool" else 0)
 
-    body = ir.with_reads(body, filled)
+    body = where_known(ir.with_reads(body, filled), ())
     return ir.Call("where", (inside, body, ir.Const(read.fill, nest.dtype)), nest.dtype)
 
 
