@@ -244,10 +244,12 @@ class _Cutting:
         asked: list[Poly] = [size(name) for name in sorted(spoken - {self.name})]
         if len(outputs) > 1:  # else nothing runs where `more` is not there
             asked += [d for t in more for d in t.dims] + [d for n in nests for d in n.dims]
+            told = self.telling({t.dtype for t in own})
+            own += told
+            params += told
         else:
             own += more
         params += self.binding(asked, own)
-        params += self.telling({p.dtype for p in params if isinstance(p, ir.Tensor)})
         params += more
         params += [ir.Scalar(x, "i64", None) for x in (self.first, self.whole) if x in refs]
         tensors = [p for p in params if isinstance(p, ir.Tensor)]
