@@ -248,7 +248,8 @@ class Run:
         terms = torch.ones((1,) * len(shape), dtype=torch.bool, device=self.device)
         for guard in expr.guards:
             terms = terms & self.passes(guard, inner, live[(...,) + (None,) * k])
-        used = live[(...,) + (None,) * k] & terms
+        # What does not vary along an empty dim has an element, which no term reads.
+        used = live[(...,) + (None,) * k] & terms & (0 not in shape)
         return inner, used, terms.expand(shape)
 
     def passes(self, guard: Guard, axes: Axes, live: torch.Tensor) -> torch.Tensor:
