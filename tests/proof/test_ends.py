@@ -458,8 +458,8 @@ def test_a_place_that_may_be_another_leaves_what_lies_there_open(body, room):
 def test_the_largest_f8_stands_for_an_infinity():
     """Kernels store an infinity as 448, where torch 2.11 has NaN. A product by tf32x3 was refused on a GPU."""
     zero, anything = torch.zeros(1, dtype=torch.float64), torch.full((1,), math.inf)
-    for given, right in ((-448.0, True), (2.0, False)):
-        got = torch.tensor([given]).to(torch.float8_e4m3fn)
+    for stored, right in ((-448.0, True), (2.0, False)):
+        got = torch.tensor([stored]).to(torch.float8_e4m3fn)
         strict = Expected(zero, None, got.dtype)
         split = Expected(zero * math.nan, anything, got.dtype, near=True)
         assert not judge(got, strict).ok and judge(got, strict, split).ok is right
