@@ -84,75 +84,50 @@ def int4_linear_combine(
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
-def choose_int4_linear(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
+def choose_int4_linear(M: int, N: int, K: int, gpu: lib.Gpu) -> tuple[str, dict]:
     """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= 2 * gpu.sms
-        )
+    if gpu.shared >= 64 and (
+        K >= 2048
+        and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        or (K >= 4096 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= 2 * gpu.sms)
     ):
         BLOCK_M = 64
         BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = min(128, max(64, 256 // itemsize))
+        BLOCK_K = 128
         PARTS = lib.parts(
             (8 if BLOCK_N <= 16 else 2) * gpu.sms,
             lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
             lib.cdiv(K, BLOCK_K),
-            lib.cdiv(K, 4096) if itemsize == 4 else 1,
+            1,
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 3, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in tiles of 128 rows
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and N > 32
-        and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= gpu.sms
-    ):
+    if gpu.shared >= 163 and N > 32 and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= gpu.sms:
         return "medium", lib.tile(
             128, 128 if N > 64 else 64,
-            BLOCK_K := min(128, max(64, min(256 // itemsize, max(32, lib.pow2(K))))), 8,
+            BLOCK_K := min(128, max(64, min(128, max(32, lib.pow2(K))))), 8,
             min(3, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, few rows, deep in K
-    if gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and N <= 64:
+    if gpu.shared >= 64 and N <= 64:
         BLOCK_K = min(
-            128,
-            max(
-                64,
-                min(
-                    (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize,
-                    max(32, lib.pow2(K)),
-                ),
-            ),
+            128, max(64, min(256 if M <= 32 and N <= 64 * gpu.sms else 128, max(32, lib.pow2(K))))
         )
         return "slim", lib.tile(
             64, max(16, lib.pow2(N)), BLOCK_K, 4, min(4, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
+    if gpu.shared >= 64 and N <= 16:
         return "thin", lib.tile(
-            64, 16, BLOCK_K := min(128, max(64, min(256 // itemsize, max(32, lib.pow2(K))))), 4,
+            64, 16, BLOCK_K := min(128, max(64, min(128, max(32, lib.pow2(K))))), 4,
             min(4, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, in small tiles
-    return "small", lib.tile(
-        64, 64, BLOCK_K := 64, 4, min(3 if itemsize <= 4 else 2, max(2, lib.cdiv(K, BLOCK_K))),
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, BLOCK_K := 64, 4, min(3, max(2, lib.cdiv(K, BLOCK_K))))
 
 
 def launch_int4_linear(x, w, s, y) -> None:
@@ -160,9 +135,7 @@ def launch_int4_linear(x, w, s, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = "ieee"
-    _, config = choose_int4_linear(
-        M=N, N=M, K=K, itemsize=x.element_size(), gpu=lib.gpu(s.device),
-    )  # fmt: skip
+    _, config = choose_int4_linear(M=N, N=M, K=K, gpu=lib.gpu(s.device))
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, N), torch.float32, s.device)
     grid = (PARTS * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(M, config["BLOCK_N"]),)

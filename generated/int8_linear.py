@@ -157,53 +157,42 @@ def choose_int8_linear(
     found = lib.least(
         lib.product_us, call,
         # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("split", terms < 131072 and tma and itemsize <= 4, lib.tile(
+        ("split", terms < 131072 and tma, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            min(min(6, 768 // (BLOCK_M + BLOCK_N)), 6 if stored_bytes <= 4 else 2),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 256, 8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
-        ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
+        ("split_small", terms < 131072 and tma, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 256, 4, 4,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("persistent", terms < 131072 and tma and itemsize <= 2, lib.tile(
-            128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 2, PROGRAMS=1,
-        ), "descriptors"),
-        ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
+        ("persistent", terms < 131072 and tma,
+            lib.tile(128, 256, 128, 8, 3, PROGRAMS=1), "descriptors"),
+        ("narrow", terms < 131072 and tma, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+            256, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", terms < 131072 and gpu.shared >= 99, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(32, lib.pow2(K))),
-            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
-            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := min(256 if vectorized or BLOCK_M + BLOCK_N <= 80 else 64, max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4, 4,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", terms < 131072 and gpu.shared >= 227 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 1), "pointers"),
-        ("medium", terms < 131072 and gpu.shared >= 163 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", terms < 131072 and gpu.shared >= 227 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
+        ("large", terms < 131072 and gpu.shared >= 227, lib.tile(128, 256, 128, 8, 3), "pointers"),
+        ("medium", terms < 131072 and gpu.shared >= 163, lib.tile(128, 128, 128, 8, 4), "pointers"),
+        ("slim", terms < 131072 and gpu.shared >= 227 and M <= (16 if tma else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(32, lib.pow2(K))),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) if vectorized or BLOCK_M + BLOCK_N <= 48 else 64, max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", terms < 131072, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
+        ("thin", terms < 131072 and gpu.shared >= 64, lib.tile(64, 16, 256, 4, 4), "pointers"),
+        ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3), "pointers"),
     )  # fmt: skip
     if found:
         return found
@@ -551,52 +540,42 @@ def choose_int8_linear_backward_acc(
     found = lib.least(
         lib.product_us, call,
         # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("split", terms < 131072 and tma and itemsize <= 4, lib.tile(
+        ("split", terms < 131072 and tma, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            BLOCK_K := 256, 8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             min(min(6, 768 // (BLOCK_M + BLOCK_N)), 6 if BLOCK_M <= 64 else 2),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
-        ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
+        ("split_small", terms < 131072 and tma, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 256, 4, 4,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("persistent", terms < 131072 and tma and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 2, PROGRAMS=1), "descriptors"),
-        ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
+        ("persistent", terms < 131072 and tma,
+            lib.tile(128, 256, 128, 8, 2, PROGRAMS=1), "descriptors"),
+        ("narrow", terms < 131072 and tma, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+            256, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", terms < 131072 and gpu.shared >= 99, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(32, lib.pow2(K))),
-            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
-            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := min(256 if vectorized or BLOCK_M + BLOCK_N <= 80 else 64, max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4, 4,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", terms < 131072 and gpu.shared >= 163 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", terms < 131072 and gpu.shared >= 227 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
+        ("large", terms < 131072 and gpu.shared >= 163, lib.tile(128, 256, 128, 8, 3), "pointers"),
+        ("medium", terms < 131072 and gpu.shared >= 99, lib.tile(128, 128, 128, 8, 4), "pointers"),
+        ("slim", terms < 131072 and gpu.shared >= 227 and M <= (16 if tma else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(32, lib.pow2(K))),
+            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) if vectorized or BLOCK_M + BLOCK_N <= 48 else 64, max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", terms < 131072, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
+        ("thin", terms < 131072 and gpu.shared >= 64, lib.tile(64, 16, 256, 4, 4), "pointers"),
+        ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3), "pointers"),
     )  # fmt: skip
     if found:
         return found

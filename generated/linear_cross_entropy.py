@@ -581,7 +581,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
     PRECISION: tl.constexpr, ignore: tl.constexpr, FIRST_V_IS_TENSOR: tl.constexpr,
     HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, CHUNK=0, z_parts_ptr=None,
+    CHUNK=0, z_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(V, BLOCK_N)
@@ -598,10 +598,7 @@ def linear_cross_entropy_backward_chunk_dz_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < V) & (k[:, None] < K), other=0.0)
-        if LANES:  # few rows or columns
-            z += tl.sum(x[:, :, None] * w[None, :, :], 1)
-        else:
-            z = tl.dot(x, w, z, input_precision=PRECISION, out_dtype=tl.float32)
+        z = tl.dot(x, w, z, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < M) & (n < V)
     if z_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * M + m) * V + n
@@ -809,7 +806,7 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
     dz_ptr, x_masked_ptr, dw_ptr, V, K, M, dz_m, dz_m2, x_masked_m, x_masked_n, dw_m, dw_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, CHUNK=0, dw_sum_parts_ptr=None,
+    CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(V, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -831,10 +828,7 @@ def linear_cross_entropy_backward_chunk_dw_tiles(
             mask=(n < K) & (k[:, None] < M),
             other=0.0,
         )
-        if LANES:  # few rows or columns
-            dw_sum += tl.sum(dz[:, :, None] * x_masked[None, :, :], 1)
-        else:
-            dw_sum = tl.dot(dz, x_masked, dw_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dw_sum = tl.dot(dz, x_masked, dw_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < V) & (n < K)
     if dw_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * V + m) * K + n
@@ -988,7 +982,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
     dx_sum_before_m, dx_sum_before_n, dx_sum_m, dx_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    LANES: tl.constexpr = False, CHUNK=0, dx_sum_sum_parts_ptr=None,
+    CHUNK=0, dx_sum_sum_parts_ptr=None,
 ):  # fmt: skip
     """Each program computes a tile of BLOCK_M x BLOCK_N sums over a CHUNK, BLOCK_K terms a step."""
     tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
@@ -1006,10 +1000,7 @@ def linear_cross_entropy_backward_chunk_dx_sum_tiles(
             dz_ptr + m * dz_m + k[None, :] * dz_v, mask=(m < M) & (k[None, :] < V), other=0.0
         )
         w = tl.load(w_ptr + k[:, None] * w_v + n * w_n, mask=(n < K) & (k[:, None] < V), other=0.0)
-        if LANES:  # few rows or columns
-            dx_sum_sum += tl.sum(dz[:, :, None] * w[None, :, :], 1)
-        else:
-            dx_sum_sum = tl.dot(dz, w, dx_sum_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dx_sum_sum = tl.dot(dz, w, dx_sum_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < M) & (n < K)
     if dx_sum_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * M + m) * K + n
@@ -1106,61 +1097,42 @@ def choose_linear_cross_entropy_backward_chunk_dz(
     return lib.least(
         lib.product_us, call,
         # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("split", tma and itemsize <= 4, lib.tile(
+        ("split", tma, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 128, 8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
-        ("split_small", tma and itemsize <= 4, lib.tile(
+        ("split_small", tma, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 128, 4, 4,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("subtiles", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("persistent", tma and itemsize <= 2, lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
-        ("narrow", tma and itemsize <= 2, lib.tile(
+        ("subtiles", tma, lib.tile(64, 128, 64, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma, lib.tile(128, 256, 64, 8, 4, PROGRAMS=1), "descriptors"),
+        ("narrow", tma, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+            128, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
-            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
-            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
-            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "lanes"),
-        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
-            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
-            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := min(128 if vectorized or BLOCK_M + BLOCK_N <= 80 else 64, max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4, 4,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", gpu.shared >= 99 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
+        ("large", gpu.shared >= 99, lib.tile(128, 256, 64, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99, lib.tile(128, 128, 64, 8, 4), "pointers"),
+        ("slim", gpu.shared >= 163 and M <= (16 if tma else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            min((256 if M <= 32 and N <= 64 * gpu.sms else 128) if vectorized or BLOCK_M + BLOCK_N <= 48 else 64, max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", True, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
+        ("thin", gpu.shared >= 64, lib.tile(64, 16, 128, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3), "pointers"),
     )  # fmt: skip
 
 
@@ -1284,60 +1256,42 @@ def choose_linear_cross_entropy_backward_chunk_dw(
     return lib.least(
         lib.product_us, call,
         # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("split", tma and itemsize <= 4, lib.tile(
+        ("split", tma, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 128, 8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
-        ("split_small", tma and itemsize <= 4, lib.tile(
+        ("split_small", tma, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 128, 4, 4,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("subtiles", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("persistent", tma and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
-        ("narrow", tma and itemsize <= 2, lib.tile(
+        ("subtiles", tma, lib.tile(64, 128, 64, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma, lib.tile(128, 256, 64, 8, 3, PROGRAMS=1), "descriptors"),
+        ("narrow", tma, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+            128, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
-            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
-            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
-            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "lanes"),
-        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
-            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
-            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := min(128 if vectorized or BLOCK_M + BLOCK_N <= 80 else 64, max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4, 4,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", gpu.shared >= 99 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
+        ("large", gpu.shared >= 99, lib.tile(128, 256, 64, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99, lib.tile(128, 128, 64, 8, 4), "pointers"),
+        ("slim", gpu.shared >= 163 and M <= (16 if tma else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            min((256 if M <= 32 and N <= 64 * gpu.sms else 128) if vectorized or BLOCK_M + BLOCK_N <= 48 else 64, max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", True, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
+        ("thin", gpu.shared >= 64, lib.tile(64, 16, 128, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3), "pointers"),
     )  # fmt: skip
 
 
@@ -1405,61 +1359,43 @@ def choose_linear_cross_entropy_backward_chunk_dx_sum(
     return lib.least(
         lib.product_us, call,
         # variant, may it run, its config, how its factors are loaded, bytes written before it, sums
-        ("split", tma and itemsize <= 4, lib.tile(
+        ("split", tma, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
-            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 128, 8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
-        ("split_small", tma and itemsize <= 4, lib.tile(
+        ("split_small", tma, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := 128, 4, 4,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
-        ("subtiles", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
-        ("persistent", tma and itemsize <= 2, lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "descriptors"),
-        ("narrow", tma and itemsize <= 2, lib.tile(
+        ("subtiles", tma, lib.tile(64, 128, 64, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma,
+            lib.tile(128, 256, 64, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1), "descriptors"),
+        ("narrow", tma, lib.tile(
             64,
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
-            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+            128, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
-            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
-            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
-            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        ), "lanes"),
-        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
-            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4,
-            4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
+            BLOCK_K := min(128 if vectorized or BLOCK_M + BLOCK_N <= 80 else 64, max(32, lib.pow2(K))),
+            1 if BLOCK_M * BLOCK_N * BLOCK_K <= 4096 else 4, 4,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", gpu.shared >= 163 and itemsize <= 2,
-            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, 128, 128 // itemsize, 8,
-            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
-        ), "pointers"),
-        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= (16 if tma and itemsize <= 2 else 64), lib.tile(
+        ("large", gpu.shared >= 163, lib.tile(128, 256, 64, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99, lib.tile(128, 128, 64, 8, 4), "pointers"),
+        ("slim", gpu.shared >= 163 and M <= (16 if tma else 64), lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            min((512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize), max(16 if itemsize == 4 else 32, lib.pow2(K))),
+            min((256 if M <= 32 and N <= 64 * gpu.sms else 128) if vectorized or BLOCK_M + BLOCK_N <= 48 else 64, max(32, lib.pow2(K))),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
-        ), "pointers"),
-        ("small", True, lib.tile(
-            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
-        ), "pointers"),
+        ("thin", gpu.shared >= 64, lib.tile(64, 16, 128, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3), "pointers"),
     )  # fmt: skip
 
 

@@ -639,63 +639,41 @@ def launch_nearest_centre_backward_dx(x, c, centre, ddistance, dx) -> None:
 
 
 def choose_nearest_centre_backward_dc(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+    M: int, N: int, K: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """Returns (variant, config): the first variant whose rule holds."""
     # by pointers, in the widest tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
-    ):
+    if gpu.shared >= 163 and M > 64 and N > 128 and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms:
         return "large", lib.tile(
-            128, 256,
-            BLOCK_K := min(64, min(128 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K)))),
-            8, min(3, max(2, lib.cdiv(K, BLOCK_K))),
+            128, 256, BLOCK_K := min(64, max(32, lib.pow2(K))), 8,
+            min(3, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, in square tiles
     if (
         gpu.shared >= 99
-        and itemsize <= 4
         and M > 64
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(
-            128, 128,
-            BLOCK_K := min(64, min(128 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K)))),
-            8, min(4 if itemsize <= 2 else 3, max(2, lib.cdiv(K, BLOCK_K))),
+            128, 128, BLOCK_K := min(64, max(32, lib.pow2(K))), 8,
+            min(4, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, few rows, deep in K
-    if gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
-        BLOCK_K = min(
-            64,
-            min(
-                (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize,
-                max(16 if itemsize == 4 else 32, lib.pow2(K)),
-            ),
-        )
+    if gpu.shared >= 64 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64, BLOCK_K, 4,
-            min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            BLOCK_K := min(64, 256 if M <= 32 and N <= 64 * gpu.sms else 128, max(32, lib.pow2(K))),
+            4, min(4 if M <= 32 else 5, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, 16 columns
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
+    if gpu.shared >= 64 and N <= 16:
         return "thin", lib.tile(
-            64, 16,
-            BLOCK_K := min(64, min(256 // itemsize, max(16 if itemsize == 4 else 32, lib.pow2(K)))),
-            4, min(4, max(2, lib.cdiv(K, BLOCK_K))),
+            64, 16, BLOCK_K := min(64, max(32, lib.pow2(K))), 4,
+            min(4, max(2, lib.cdiv(K, BLOCK_K))),
         )  # fmt: skip
     # by pointers, in small tiles
-    return "small", lib.tile(
-        64, 64, BLOCK_K := 32, 4, min(3 if itemsize <= 4 else 2, max(2, lib.cdiv(K, BLOCK_K))),
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, BLOCK_K := 32, 4, min(3, max(2, lib.cdiv(K, BLOCK_K))))
 
 
 def launch_nearest_centre_backward_dc(x, c, centre, ddistance, dnorm, dc) -> None:
@@ -703,9 +681,7 @@ def launch_nearest_centre_backward_dc(x, c, centre, ddistance, dnorm, dc) -> Non
     N, D = x.shape
     K = c.shape[0]
     PRECISION = "ieee"
-    _, config = choose_nearest_centre_backward_dc(
-        M=K, N=D, K=N, itemsize=x.element_size(), gpu=lib.gpu(centre.device),
-    )  # fmt: skip
+    _, config = choose_nearest_centre_backward_dc(M=K, N=D, K=N, gpu=lib.gpu(centre.device))
     grid = (lib.cdiv(K, config["BLOCK_M"]) * lib.cdiv(D, config["BLOCK_N"]),)
     nearest_centre_backward_dc_tiles[grid](
         centre, ddistance, x, dnorm, c, dc, K, D, N, centre.stride(0), ddistance.stride(0),

@@ -47,6 +47,7 @@ from tritongen.schedule.placed import (
 )
 from tritongen.schedule.plan import Chunks, Plan, Step
 from tritongen.schedule.row_totals import with_row_totals
+from tritongen.schedule.settled import settled
 from tritongen.schedule.stored_factors import with_stored_factors
 
 # Passes before planning. Each returns an op with the same meaning, which is verified.
@@ -100,6 +101,7 @@ def plan_op(
         verify_scratch(own, made)
         if op.gradient == "none" and made.skeleton in ("pointwise", "rows") and not made.orders:
             made = replace(made, optional=alike_outputs(made, outputs, dims))
+        made = settled(made, op)
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
@@ -111,7 +113,7 @@ def plan_op(
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
         for step, reasons in zip(steps, apart(groups), strict=True)
     ]
-    defines = tuple(d for each in (*groups, *steps) for d in each.defines)
+    defines = (*(d for g in groups for d in g.defines), *(d for s in steps for d in s.defines))
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
 
 

@@ -76,6 +76,81 @@ def conjunction(*rules: str) -> str:
     return " and ".join(rule for rule in rules if rule != "True") or "True"
 
 
+def settled(rule: str, known: Mapping[str, int]) -> str:
+    """The rule for calls with these facts, as short as they make it."""
+    if not names(rule) & known.keys():
+        return rule
+    node = _Settled(known).visit(ast.parse(rule, mode="eval").body)
+    if not (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)):
+        return ast.unparse(node)
+    # `unparse` puts brackets around each condition behind the second one.
+    compound = ast.BoolOp, ast.IfExp
+    parts = ((ast.unparse(v), isinstance(v, compound)) for v in node.values)
+    return " and ".join(f"({text})" if several else text for text, several in parts)
+
+
+class _Settled(ast.NodeTransformer):
+    """Puts numbers in place of names, and values in place of what then has no names."""
+
+    def __init__(self, known: Mapping[str, int]):
+        self.known = known
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        match super().generic_visit(node):
+            case ast.Name(id=name) if name in self.known:
+                return ast.Constant(self.known[name])
+            case ast.BoolOp(op=op, values=values):
+                return _joined(op, values)
+            case ast.IfExp(test=ast.Constant(value=asked), body=body, orelse=orelse):
+                return body if asked else orelse
+            case ast.BinOp(
+                left=ast.IfExp(test=test, body=ast.Constant() as a, orelse=ast.Constant() as b),
+                op=op,
+                right=ast.Constant() as c,
+            ):
+                return ast.IfExp(test, *(_number(ast.BinOp(x, op, c)) for x in (a, b)))
+            case ast.Call(func=ast.Name(id="min" | "max" as name) as function, args=args):
+                return _extreme(name, function, args)
+            case ast.BinOp() | ast.Compare() | ast.UnaryOp() | ast.Call() as made:
+                named = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)}
+                return made if named - FUNCTIONS.keys() else _number(made)
+            case other:
+                return other
+
+
+def _number(node: ast.expr) -> ast.expr:
+    value = _value_of(node)({})
+    return ast.Constant(value) if value >= 0 else node  # a rule has no negative numbers
+
+
+def _joined(op: ast.boolop, values: list[ast.expr]) -> ast.expr:
+    """Conditions joined by `and` or `or`, without those that are known."""
+    decides = isinstance(op, ast.Or)
+    inner = (
+        v.values if isinstance(v, ast.BoolOp) and type(v.op) is type(op) else [v] for v in values
+    )
+    flat = [x for own in inner for x in own]
+    if any(x.value is decides for x in flat if isinstance(x, ast.Constant)):
+        return ast.Constant(decides)
+    left = [x for x in flat if not isinstance(x, ast.Constant)]
+    if len(left) < 2:
+        return left[0] if left else ast.Constant(not decides)
+    return ast.BoolOp(op, left)
+
+
+def _extreme(name: str, function: ast.Name, args: list[ast.expr]) -> ast.expr:
+    """A minimum or maximum with one number at most."""
+    inner = (
+        x.args if isinstance(x, ast.Call) and ast.unparse(x.func) == name else [x] for x in args
+    )
+    flat = [x for own in inner for x in own]
+    numbers = [x.value for x in flat if isinstance(x, ast.Constant)]
+    left = [x for x in flat if not isinstance(x, ast.Constant)]
+    if numbers:
+        left.insert(0, ast.Constant(FUNCTIONS[name](numbers)))
+    return left[0] if len(left) == 1 else ast.Call(function, left, [])
+
+
 Valued = Callable[[Mapping[str, int]], int]
 
 
