@@ -22,11 +22,9 @@ def settled(step: Step, op: ir.Op) -> Step:
     known = _widths(step, op) if step.kernels[0].skeleton in PRODUCTS else {}
     if not known:
         return step
-    variants = tuple(
-        own
-        for v in step.variants
-        if "False" not in ((own := _variant(v, known)).requires, own.when) or v.when == "False"
-    )
+    both = [(v, _variant(v, known)) for v in step.variants]
+    taken = (new for v, new in both if v.when == "False" or "False" not in (new.when, new.requires))
+    variants = tuple(taken)
     launched = {x.kernel for v in variants for x in v.launches}
     by_lanes = {x.kernel for v in variants if "LANES" in dict(v.config) for x in v.launches}
     kernels = (
