@@ -37,11 +37,11 @@ def _widths(step: Step, op: ir.Op) -> dict[str, int]:
     """The bytes of an element of the factors and of the last result, where each call has the same."""
     head = step.kernels[0].nests[0]
     factors = storage_dtype(*head.fold.factors, op)
-    dtypes = {n.name: n.dtype for n in step.kernels[0].nests} | {
-        o.name: o.dtype for o in op.outputs
-    }
+    dtypes = {t.name: t.dtype for t in (*op.tensors, *op.outputs) if t.name in step.touched}
+    dtypes |= {n.name: n.dtype for n in step.kernels[0].nests if n.name in step.touched}
     found = {"stored_bytes": _width(dtypes.get(step.stores[-1], ""), op)}
-    if factors and not ir.may_compute_f64(op):  # else elements of f64 may be beside them
+    # Elements of f64 may be beside them, and a dtype that no tensor has says nothing of memory.
+    if factors in dtypes.values() and not ir.may_compute_f64(op):
         found["itemsize"] = _width(factors, op)
     return {name: width for name, width in found.items() if width}
 
