@@ -6,8 +6,6 @@ A loop carries both: where the maximum moves, the sum is multiplied by exp(old m
 exponent is what the maximum is of, less it: no term so far is then larger than t, and none is lost where the maximum was -inf.
 The shift may also be the maximum of that and another term, as of attention with sinks: `exp(s[i, j] - max(m[i], sink[i]))`.
 
-The sum must have each term of the maximum: one that `where` drops may be NaN or infinite, and the rest of the sum is not.
-
 Nothing else in the term may follow from the maximum, and nothing may be cut off: i32(8 * exp(x - m)) is no multiple of what it
 was before the maximum moved.
 """
@@ -30,10 +28,12 @@ class Exponential:
     """A term exp(x - shift) * t, where max[j](x) is the maximum that it moves with.
 
     shift: that maximum, or `max` of it and what does not move.
+    conditions: the term is 0 where one of them is False.
     alone: whether there is no t. The term is then 0 where x is -inf.
     """
 
     shift: ir.Expr
+    conditions: tuple[ir.Expr, ...] = ()
     alone: bool = True
 
 
@@ -51,13 +51,17 @@ def exponential(term: ir.Expr, maximum: ir.Nest, lines: Lines) -> Exponential | 
                     return found
         case ir.Call("div", (a, b)):
             return _of_factor(a, b, maximum, lines)
+        case ir.Call("where", (c, a, ir.Const(0))) if not _follows(c, maximum, lines):
+            found = exponential(a, maximum, lines)
+            return replace(found, conditions=(*found.conditions, c)) if found else None
     return None
 
 
 def has_all_terms(total: ir.Reduce, maximum: ir.Nest, lines: Lines) -> bool:
     """Whether a sum that moves with a maximum has a term for each of its terms. A NaN of one is then a NaN of the sum."""
+    found = exponential(total.body, maximum, lines)
     same = (total.binders, total.guards) == (maximum.fold.binders, maximum.fold.guards)
-    return same and exponential(total.body, maximum, lines) is not None
+    return same and found is not None and not found.conditions
 
 
 def is_nan_with(e: ir.Expr, maximum: str, sums: Set[str], lines: Lines) -> bool:

@@ -124,9 +124,13 @@ def with_nan(
             lines.append(n)
             continue
         f, found = moved[n.name]
+        one = ir.Const(1.0, f.dtype)
         none: ir.Expr = ir.Call("eq", (found.shift, ir.Const(-inf, f.dtype)), "bool")
-        if f.fold.guards:
-            body = replace(f.fold, body=ir.Const(1.0, f.dtype))
+        if f.fold.guards or found.conditions:
+            there: ir.Expr = one
+            for c in found.conditions:
+                there = ir.Call("where", (c, there, ir.Const(0.0, f.dtype)), f.dtype)
+            body = replace(f.fold, body=there)
             some = next((line for line in lines if line.box == f.box and line.body == body), None)
             if some is None:
                 some = replace(f, name=fresh(f"{f.name}_some", taken), body=body)
