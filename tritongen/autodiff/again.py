@@ -7,8 +7,8 @@ Input: the lines of a backward op, which take its outputs as given. Output: line
 
 A kernel that holds x computes y in a few instructions. Reading y would cost as much as reading x. An output is computed again
 if its line reads exactly one tensor of the output's size, if the gradient reads that tensor anyway, and if all other values in
-the line are smaller and available. A whole number without dims always is: as an operand it would be a float scalar. So is an
-output that nobody keeps for the gradient.
+the line are smaller and available. A whole number without dims always is: as an operand it would be a float scalar. An
+output that is not kept for the gradient always is, too.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def derive(
     except flow.Overgrown:
         pass  # nested macros repeat what they are given
     try:
-        return _derived(op, wanted, MOST, True, keeps)
+        return _derived(op, wanted, MOST, shared=True, keeps=keeps)
     except flow.Overgrown as line:
         reason = f"that of its line `{line}` grows beyond {MOST} operations"
         raise NotDifferentiable(op, reason, "give parts of it lines of their own") from None

@@ -44,7 +44,7 @@ def gradient(op: Op, wrt: Iterable[str] | None = None, keeps: Collection[str] | 
     derived = derive(op, wanted, keeps=keeps)
     for most in (MAX_OPERATIONS, 4 * MAX_OPERATIONS):
         if most > MAX_OPERATIONS and repeats(op, wanted):
-            derived = derive(op, wanted, True, keeps)
+            derived = derive(op, wanted, shared=True, keeps=keeps)
         try:
             return _with_batches(op, _as_text_says(derived, f"the gradient of {op.name}", most))
         except NotWritable:

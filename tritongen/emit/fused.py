@@ -456,7 +456,7 @@ class FusedWriter(LoopWriter):
         return f"tl.dot({rows_side}, {columns_side}{state})"
 
     def without_rows(self, f: Fold, text: str) -> str:
-        """A product, but 0 in rows and columns that a guard drops as a whole, whatever others have."""
+        """A product, and 0 in rows and columns of which a guard drops all terms: 0 * NaN of another row is no 0."""
         whole = [g for g in f.value.guards if g not in f.guards]
         if not whole:
             return text

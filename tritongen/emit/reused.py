@@ -108,7 +108,7 @@ def _repeat(plan: Plan, first: Step, other: Plan, second: Step) -> Reuse | None:
     own = replace(_renamed(second, reuse), name=first.name, apart=first.apart, reuses=None)
     stored = ({n: t for n, t in _stored(p).items() if n in first.touched} for p in (plan, other))
     same = own == first and next(stored) == next(stored)
-    # With batch dims of its own, scratch is laid out as a result is, which the launch takes for that.
+    # A launch finds the batch shape in a result. If its own is scratch, it takes another one for that.
     merged = ({n.name for n in p.scratch if ir.BATCH_SIZE in n.dims} for p in (plan, other))
     same = same and len({frozenset(names & {*first.touched}) for names in merged}) == 1
     return reuse if same and parameters(plan, first) == parameters(other, first) else None

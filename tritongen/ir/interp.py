@@ -248,7 +248,7 @@ class Run:
         terms = torch.ones((1,) * len(shape), dtype=torch.bool, device=self.device)
         for guard in expr.guards:
             terms = terms & self.passes(guard, inner, live[(...,) + (None,) * k])
-        # What does not vary along an empty dim has an element, which no term reads.
+        # A value that does not vary along an empty dim has an element. No term reads it.
         used = live[(...,) + (None,) * k] & terms & (0 not in shape)
         return inner, used, terms.expand(shape)
 

@@ -488,7 +488,7 @@ class _Bounded(Run):
                 error = error + wandered(unit * v, terms)
             through = size if most is None else torch.where(terms, most, 0.0).maximum(size)
             outside = through.sum(-1) + error > _LARGEST[self.compute]
-        # An order decides nothing where a term is NaN, unless that may be anything.
+        # A term that is NaN makes the result NaN in any order, unless the term may be anything.
         unknown = spread.isinf()
         outside = outside & ~(terms & v.isnan() & ~unknown).any(-1) | unknown.any(-1)
         return torch.where(outside, math.inf, error)

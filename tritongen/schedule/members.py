@@ -267,7 +267,7 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest, kept: Set[ir.Read]) -> 
     """A temporary read with `else`: inside its dims its value, outside the fill.
 
     The `where` does not keep a read of the value inside of its own tensor. So each such read gets a fill, whose value is never
-    used, but for those that the place does not move (`kept`).
+    used. The reads in `kept` need none: their coordinates are the same at each place.
     An index that subscripts the same dim in both lines has one name and range (`canonical.unify`), and is never outside.
     """
     assert read.fill is not None

@@ -1,4 +1,4 @@
-"""Rules of products without the facts that the types of an op leave no choice about.
+"""Shorter rules for products whose elements have one width in all calls.
 
     T: f16 | bf16        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32        is        BLOCK_K = 128
 

@@ -194,7 +194,7 @@ class Memory:
 
     def __init__(self, kernel: KernelPlan, variant: Variant):
         self.kernel, self.variant = kernel, variant
-        self.factors = multiplied(kernel)
+        self.factors = multiplied(kernel.nests[0])
         self.loaded = loaded(kernel)
         self.reads = tiles_read(kernel)
         self.meets = bool(met(kernel))
@@ -300,7 +300,7 @@ def parts_behind(kernel: KernelPlan, reads: bool) -> int:
 def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
     """The sizes in bytes that an element of the last output may have."""
     dtype = next(n.dtype for n in kernel.nests if n.name == kernel.stores[-1])
-    factors = multiplied(kernel)
+    factors = multiplied(kernel.nests[0])
     if width(dtype) or dtype == factors:
         return (bytes_of(dtype, itemsize, factors),)
     if dtype == "compute":  # f64 where what the sums meet is
@@ -351,13 +351,8 @@ def met(kernel: KernelPlan) -> set[str]:
     return {read.dtype for read in read_behind(kernel)}
 
 
-def multiplied(kernel: KernelPlan) -> str:
-    """The dtype that factors have in memory and in tl.dot; nothing where they are computed, in f32 or f64."""
-    return multiplied_in(kernel.nests[0])
-
-
-def multiplied_in(nest: ir.Nest) -> str:
-    """`multiplied`, for one of a kernel's products."""
+def multiplied(nest: ir.Nest) -> str:
+    """The dtype that the factors of a product have in memory and in tl.dot; nothing where they are computed, in f32 or f64."""
     kinds = {stored_as(side) for side in nest.fold.factors}
     found = kinds - SMALL - {WHOLE} or kinds
     return min(found) if len(found) == 1 or found <= F8 else ""
@@ -365,7 +360,7 @@ def multiplied_in(nest: ir.Nest) -> str:
 
 def itemsizes(kernel: KernelPlan) -> tuple[int, ...]:
     """The sizes in bytes that an element of a factor may have in tl.dot."""
-    dtype = multiplied(kernel)
+    dtype = multiplied(kernel.nests[0])
     if not dtype:
         return (4, 8)
     return (width(dtype),) if width(dtype) else (2, 4, 8)

@@ -22,7 +22,7 @@ from tritongen.schedule.classes.contraction_operands import (
     stored_whole,
     widened,
 )
-from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes, multiplied_in
+from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes, multiplied
 from tritongen.schedule.classes.contraction_tiles import (
     axes_of,
     columns,
@@ -80,7 +80,7 @@ def make(name, group, stores, dims, facts) -> Step:
     packing = {"packed": tuple(bounds), "within": within, "exchanged": p.exchanged}
     pointers = kernel("tiles", "contraction", **packing, splits=splits)
     lanes = bool(tiles) and splits and not bounds and group.nests[0].dtype != "i64"
-    alike = len({multiplied_in(n) for n in group.nests[: group.products]}) == 1
+    alike = len({multiplied(n) for n in group.nests[: group.products]}) == 1
     pointers = replace(pointers, lanes=lanes and alike and 4 in itemsizes(pointers))
     finish = kernel("combine", "combine", axes_of(p, as_stored=True))
     kernels: tuple[KernelPlan, ...] = (pointers,)
